@@ -1,0 +1,1 @@
+"""From raw files to a federation of clients."""

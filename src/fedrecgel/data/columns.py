@@ -1,0 +1,134 @@
+"""Which column is the user, which the item: from any Arrow table to four checked arrays."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fedrecgel.errors import DataError
+
+ALIASES = {
+    "user": ("user", "user_id", "userid", "uid"),
+    "item": ("item", "item_id", "itemid", "iid"),
+    "timestamp": ("timestamp", "time", "ts", "date", "datetime"),
+    "rating": ("rating", "score", "weight"),
+}
+REQUIRED = ("user", "item")
+
+
+@dataclass(frozen=True)
+class ColumnNames:
+    """Names given by hand; None means: find it."""
+
+    user: str | None = None
+    item: str | None = None
+    timestamp: str | None = None
+    rating: str | None = None
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Raw columns of equal length. Users and items may be integers or strings; times are ordered integers."""
+
+    users: Any  # pyarrow.Array; pyarrow ships no types
+    items: Any
+    times: np.ndarray[Any, np.dtype[np.int64]] | None
+    ratings: np.ndarray[Any, np.dtype[np.float32]] | None
+
+
+def pick_columns(table: Any, names: ColumnNames = ColumnNames(), where: str = "the table") -> Columns:
+    """Find and check the columns of an Arrow table.
+
+    Raises:
+        DataError: a column is missing, ambiguous, empty, or holds missing or unusable values.
+    """
+    chosen = {role: _find(table.column_names, role, getattr(names, role), where) for role in ALIASES}
+    if table.num_rows == 0:
+        raise DataError(f"{where} should hold interactions. Found a header and no rows.")
+    column = {role: table.column(name).combine_chunks() for role, name in chosen.items() if name is not None}
+    return Columns(
+        users=_ids(column["user"], f"column '{chosen['user']}' of {where}"),
+        items=_ids(column["item"], f"column '{chosen['item']}' of {where}"),
+        times=_times(column["timestamp"], f"column '{chosen['timestamp']}' of {where}") if "timestamp" in column else None,
+        ratings=_ratings(column["rating"], f"column '{chosen['rating']}' of {where}") if "rating" in column else None,
+    )
+
+
+def _plain(name: str) -> str:
+    """`user_id:token` (RecBole) and `userID` are the same name to a reader."""
+    return re.sub(r":\w+$", "", name.strip()).lower()
+
+
+def _find(found: list[str], role: str, given: str | None, where: str) -> str | None:
+    if given is not None:
+        if given not in found:
+            raise DataError(f"{where} should have the column '{given}' (data.{role}). Found: {', '.join(found)}.")
+        return given
+    matches = [name for name in found if _plain(name) in ALIASES[role]]
+    if len(matches) > 1:
+        raise DataError(
+            f"{where} has several columns that could be the {role}: {', '.join(matches)}. "
+            f"Name one with --set data.{role}=…"
+        )
+    if not matches and role in REQUIRED:
+        raise DataError(
+            f"{where} should have a column '{role}'. Found: {', '.join(found) or 'no columns'}. "
+            f"Name it with --set data.{role}=…"
+        )
+    return matches[0] if matches else None
+
+
+def _no_gaps(column: Any, what: str) -> None:
+    missing = int(pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0)
+    if missing:
+        raise DataError(f"{what[0].upper() + what[1:]} should have no missing values. Found {missing:,} of {len(column):,}.")
+
+
+def _ids(column: Any, what: str) -> Any:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    _no_gaps(column, what)
+    kind = column.type
+    if pa.types.is_integer(kind):
+        return column.cast(pa.int64())
+    if pa.types.is_floating(kind):  # pandas turns integers into floats as soon as one was missing
+        try:
+            return column.cast(pa.int64())
+        except pa.ArrowInvalid as error:
+            raise DataError(f"{what[0].upper() + what[1:]} should hold ids. Found fractions.") from error
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        text = column.cast(pa.large_string())
+        if pc.any(pc.equal(pc.utf8_length(text), 0)).as_py():
+            raise DataError(f"{what[0].upper() + what[1:]} should have no missing values. Found empty ids.")
+        return text
+    raise DataError(f"{what[0].upper() + what[1:]} should hold integers or text. Found {kind}.")
+
+
+def _times(column: Any, what: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    _no_gaps(column, what)
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        try:
+            column = column.cast(pa.timestamp("us"))
+        except pa.ArrowInvalid as error:
+            raise DataError(f"{what[0].upper() + what[1:]} should hold numbers or ISO dates. Found {column[0]}.") from error
+    elif pa.types.is_floating(kind):  # only the order of times matters: ranks keep fractions of a second
+        return np.unique(column.to_numpy(zero_copy_only=False), return_inverse=True)[1].astype(np.int64)
+    elif not (pa.types.is_integer(kind) or pa.types.is_temporal(kind)):
+        raise DataError(f"{what[0].upper() + what[1:]} should hold numbers or dates. Found {kind}.")
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.timestamp("us"))
+    return np.asarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _ratings(column: Any, what: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    _no_gaps(column, what)
+    try:
+        return np.asarray(column.cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float32)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(f"{what[0].upper() + what[1:]} should hold numbers. Found {column.type}.") from error

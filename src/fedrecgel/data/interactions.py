@@ -1,0 +1,172 @@
+"""Interactions: who touched what, and when, with users and items numbered from 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fedrecgel.data.columns import ColumnNames, Columns, pick_columns
+from fedrecgel.errors import DataError
+
+if TYPE_CHECKING:
+    from fedrecgel.data.split import Split
+
+MIN_INTERACTIONS = 5
+"""Users with fewer interactions are dropped (section 5 of the paper)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Interactions:
+    """One row per interaction, in the order of the source.
+
+    Users and items are numbered in the sorted order of their original ids, so numbering does not depend
+    on the order of rows. A pair may occur several times (Last.fm counts tag assignments).
+    """
+
+    name: str
+    users: npt.NDArray[np.int32]
+    items: npt.NDArray[np.int32]
+    times: npt.NDArray[np.int64] | None
+    user_ids: list[int] | list[str] = field(repr=False)
+    item_ids: list[int] | list[str] = field(repr=False)
+    min_interactions: int = MIN_INTERACTIONS
+    dropped_users: int = 0
+    source: str = "in memory"
+    licence: str = "unknown"
+    sha256: str | None = None
+
+    @property
+    def n_users(self) -> int:
+        """How many users remain."""
+        return len(self.user_ids)
+
+    @property
+    def n_items(self) -> int:
+        """How many items the remaining users touched."""
+        return len(self.item_ids)
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        name: str = "frame",
+        user: str | None = None,
+        item: str | None = None,
+        timestamp: str | None = None,
+        rating: str | None = None,
+        min_interactions: int = MIN_INTERACTIONS,
+        min_rating: float | None = None,
+        distinct: bool = False,
+    ) -> Interactions:
+        """Interactions from any data frame: pandas, polars, Arrow, or a dict of columns.
+
+        Args:
+            frame: one row per interaction.
+            name: what to call it in results.
+            user: column of user ids; found by name when not given, like the next three.
+            item: column of item ids.
+            timestamp: column that orders a user's interactions; optional.
+            rating: column of ratings, used only by `min_rating`; optional.
+            min_interactions: users with fewer are dropped.
+            min_rating: keep only interactions rated at least this.
+            distinct: keep only the latest interaction of each user-item pair.
+        """
+        table = frame if isinstance(frame, pa.Table) else _as_table(frame)
+        columns = pick_columns(table, ColumnNames(user, item, timestamp, rating), f"data '{name}'")
+        return cls.from_columns(
+            columns, name=name, min_interactions=min_interactions, min_rating=min_rating, distinct=distinct
+        )
+
+    @classmethod
+    def from_columns(
+        cls,
+        columns: Columns,
+        *,
+        name: str,
+        min_interactions: int = MIN_INTERACTIONS,
+        min_rating: float | None = None,
+        distinct: bool = False,
+        **origin: Any,
+    ) -> Interactions:
+        """Number users and items, keep distinct pairs if asked, then drop small users."""
+        users, user_ids = _number(columns.users)
+        items, item_ids = _number(columns.items)
+        keep = np.arange(len(users))
+        if min_rating is not None:
+            if columns.ratings is None:
+                raise DataError(f"data.min_rating needs a rating column, and '{name}' has none. Name it with --set data.rating=…")
+            keep = keep[columns.ratings >= min_rating]
+        if distinct:
+            keep = keep[_latest_of_each_pair(users[keep], items[keep], columns.times, keep)]
+        counts = np.bincount(users[keep], minlength=len(user_ids))
+        n_before = int((np.bincount(users, minlength=len(user_ids)) > 0).sum())
+        keep = keep[counts[users[keep]] >= min_interactions]
+        if len(keep) == 0:
+            raise DataError(
+                f"'{name}' should have users with at least {min_interactions} interactions. "
+                f"Found {n_before:,} users, the largest with {counts.max():,}. Lower data.min_interactions or add data."
+            )
+        user_kept, users = np.unique(users[keep], return_inverse=True)
+        item_kept, items = np.unique(items[keep], return_inverse=True)
+        return cls(
+            name=name,
+            users=users.astype(np.int32),
+            items=items.astype(np.int32),
+            times=None if columns.times is None else columns.times[keep],
+            user_ids=[user_ids[k] for k in user_kept],
+            item_ids=[item_ids[k] for k in item_kept],
+            min_interactions=min_interactions,
+            dropped_users=n_before - len(user_kept),
+            **origin,
+        )
+
+    def in_file_order(self) -> Interactions:
+        """The same interactions with the row number as time."""
+        return replace(self, times=np.arange(len(self), dtype=np.int64))
+
+    def split(self, **options: Any) -> Split:
+        """Leave-one-out split; the options are those of `fedrecgel.data.split.leave_one_out`."""
+        from fedrecgel.data.split import leave_one_out  # split.py needs this class
+
+        return leave_one_out(self, **options)
+
+
+def _as_table(frame: Any) -> Any:
+    try:
+        return pa.table(frame)
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        raise DataError(
+            f"A data frame should be pandas, polars, Arrow or a dict of equally long columns. Found {type(frame).__name__}: {error}"
+        ) from error
+
+
+def _number(raw: Any) -> tuple[npt.NDArray[np.int64], list[Any]]:
+    """Numbers in sorted order of the ids, and the ids."""
+    encoded = raw.dictionary_encode()
+    ids = encoded.dictionary.to_pylist()
+    order = sorted(range(len(ids)), key=ids.__getitem__)
+    rank = np.empty(len(ids), dtype=np.int64)
+    rank[order] = np.arange(len(ids))
+    return rank[encoded.indices.to_numpy(zero_copy_only=False)], [ids[k] for k in order]
+
+
+def _latest_of_each_pair(
+    users: npt.NDArray[np.int64],
+    items: npt.NDArray[np.int64],
+    times: npt.NDArray[np.int64] | None,
+    rows: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """Positions of the last occurrence of each pair by time, then by row; in row order."""
+    when = rows if times is None else times[rows]
+    order = np.lexsort((rows, when, items, users))
+    last = np.ones(len(order), dtype=bool)
+    last[:-1] = (np.diff(users[order]) != 0) | (np.diff(items[order]) != 0)
+    return np.sort(order[last])
