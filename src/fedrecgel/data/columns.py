@@ -31,6 +31,10 @@ class ColumnNames:
     rating: str | None = None
 
 
+BY_NAME = ColumnNames()
+"""Find every column by its name."""
+
+
 @dataclass(frozen=True)
 class Columns:
     """Raw columns of equal length. Users and items may be integers or strings; times are ordered integers."""
@@ -41,22 +45,33 @@ class Columns:
     ratings: np.ndarray[Any, np.dtype[np.float32]] | None
 
 
-def pick_columns(table: Any, names: ColumnNames = ColumnNames(), where: str = "the table") -> Columns:
+def pick_columns(table: Any, names: ColumnNames = BY_NAME, where: str = "the table") -> Columns:
     """Find and check the columns of an Arrow table.
 
     Raises:
         DataError: a column is missing, ambiguous, empty, or holds missing or unusable values.
     """
-    chosen = {role: _find(table.column_names, role, getattr(names, role), where) for role in ALIASES}
+    chosen = choose_columns(table.column_names, names, where)
     if table.num_rows == 0:
         raise DataError(f"{where} should hold interactions. Found a header and no rows.")
     column = {role: table.column(name).combine_chunks() for role, name in chosen.items() if name is not None}
     return Columns(
         users=_ids(column["user"], f"column '{chosen['user']}' of {where}"),
         items=_ids(column["item"], f"column '{chosen['item']}' of {where}"),
-        times=_times(column["timestamp"], f"column '{chosen['timestamp']}' of {where}") if "timestamp" in column else None,
+        times=_times(column["timestamp"], f"column '{chosen['timestamp']}' of {where}")
+        if "timestamp" in column
+        else None,
         ratings=_ratings(column["rating"], f"column '{chosen['rating']}' of {where}") if "rating" in column else None,
     )
+
+
+def choose_columns(found: list[str], names: ColumnNames = BY_NAME, where: str = "the table") -> dict[str, str | None]:
+    """The column of each role, None for an optional one that is not there.
+
+    Raises:
+        DataError: a column is missing or ambiguous.
+    """
+    return {role: _find(found, role, getattr(names, role), where) for role in ALIASES}
 
 
 def _plain(name: str) -> str:
@@ -86,7 +101,9 @@ def _find(found: list[str], role: str, given: str | None, where: str) -> str | N
 def _no_gaps(column: Any, what: str) -> None:
     missing = int(pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0)
     if missing:
-        raise DataError(f"{what[0].upper() + what[1:]} should have no missing values. Found {missing:,} of {len(column):,}.")
+        raise DataError(
+            f"{what[0].upper() + what[1:]} should have no missing values. Found {missing:,} of {len(column):,}."
+        )
 
 
 def _ids(column: Any, what: str) -> Any:
@@ -116,7 +133,9 @@ def _times(column: Any, what: str) -> np.ndarray[Any, np.dtype[np.int64]]:
         try:
             column = column.cast(pa.timestamp("us"))
         except pa.ArrowInvalid as error:
-            raise DataError(f"{what[0].upper() + what[1:]} should hold numbers or ISO dates. Found {column[0]}.") from error
+            raise DataError(
+                f"{what[0].upper() + what[1:]} should hold numbers or ISO dates. Found {column[0]}."
+            ) from error
     elif pa.types.is_floating(kind):  # only the order of times matters: ranks keep fractions of a second
         return np.unique(column.to_numpy(zero_copy_only=False), return_inverse=True)[1].astype(np.int64)
     elif not (pa.types.is_integer(kind) or pa.types.is_temporal(kind)):

@@ -102,7 +102,9 @@ class Interactions:
         keep = np.arange(len(users))
         if min_rating is not None:
             if columns.ratings is None:
-                raise DataError(f"data.min_rating needs a rating column, and '{name}' has none. Name it with --set data.rating=…")
+                raise DataError(
+                    f"data.min_rating needs a rating column, and '{name}' has none. Name it with --set data.rating=…"
+                )
             keep = keep[columns.ratings >= min_rating]
         if distinct:
             keep = keep[_latest_of_each_pair(users[keep], items[keep], columns.times, keep)]

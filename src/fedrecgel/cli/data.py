@@ -1,0 +1,114 @@
+"""`fedrecgel data`: which data sets there are, their sizes, their traps, and how to get them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from fedrecgel.data import demo
+from fedrecgel.data.audit import audit
+from fedrecgel.data.download import locate
+from fedrecgel.data.interactions import Interactions
+from fedrecgel.data.load import NAMES, load
+from fedrecgel.data.sources import SOURCES
+from fedrecgel.errors import ConfigError, unknown
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+    Subparsers = _SubParsersAction[ArgumentParser]
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add `data` and its four actions."""
+    parser = subparsers.add_parser("data", help="list, inspect, audit and fetch data sets")
+    actions = parser.add_subparsers(dest="action", metavar="list|info|audit|fetch", required=True)
+    actions.add_parser("list", help="named data sets").set_defaults(run=run_list)
+    for name, run, text in (
+        ("info", run_info, "sizes, origin and licence"),
+        ("audit", run_audit, "what makes results on it easy to misread"),
+    ):
+        action = actions.add_parser(name, help=text)
+        action.add_argument("dataset", metavar="NAME|PATH", help="a name of `data list`, or a file")
+        action.add_argument("--data-dir", metavar="DIR", help="folder with the raw files of named data sets")
+        action.add_argument("--json", action="store_true", help="print one JSON document")
+        action.set_defaults(run=run)
+    fetch = actions.add_parser("fetch", help="download into the cache")
+    fetch.add_argument("dataset", metavar="NAME", help="a name of `data list`")
+    fetch.set_defaults(run=run_fetch)
+
+
+def run_list(args: Namespace) -> int:
+    """Print names, sizes and one sentence each."""
+    rows = [("demo", demo.STATISTICS, demo.ABOUT)]
+    rows += [(name, source.expected, source.about) for name, source in SOURCES.items()]
+    print(f"{'name':<20}{'users':>8}{'items':>8}{'interactions':>14}  about")
+    for name, (users, items, interactions), about in rows:
+        print(f"{name:<20}{users:>8,}{items:>8,}{interactions:>14,}  {about}")
+    return 0
+
+
+def run_info(args: Namespace) -> int:
+    """Print sizes, origin and licence."""
+    data = _load(args)
+    info = {
+        "name": data.name,
+        "users": data.n_users,
+        "items": data.n_items,
+        "interactions": len(data),
+        "sparsity": 1 - len(data) / (data.n_users * data.n_items),
+        "min_interactions": data.min_interactions,
+        "source": data.source,
+        "licence": data.licence,
+        "sha256": data.sha256,
+    }
+    if args.json:
+        print(json.dumps(info))
+        return 0
+    pinned = data.name not in SOURCES or SOURCES[data.name].sha256 is not None
+    note = "" if pinned else " (of this file; no published value to compare with, the counts are checked)"
+    _print_aligned({**info, "sparsity": f"{info['sparsity']:.2%}", "sha256": f"{data.sha256}{note}"})
+    return 0
+
+
+def run_audit(args: Namespace) -> int:
+    """Print counts, fractions and warnings."""
+    data = _load(args)
+    found = asdict(audit(data.split()))
+    if args.json:
+        print(json.dumps(found))
+        return 0
+    warnings = found.pop("warnings")
+    _print_aligned(
+        {"name": data.name}
+        | {key: f"{value:.2%}" if isinstance(value, float) else value for key, value in found.items()}
+    )
+    for warning in warnings:
+        print(f"- {warning}")
+    if not warnings:
+        print("Nothing to warn about.")
+    return 0
+
+
+def run_fetch(args: Namespace) -> int:
+    """Download a named data set, unless it is there already, and print where it is."""
+    if args.dataset == "demo":
+        print("demo is generated; there is nothing to fetch.")
+        return 0
+    if args.dataset not in SOURCES:
+        raise ConfigError(unknown("data set", args.dataset, NAMES))
+    print(locate(SOURCES[args.dataset], progress=sys.stderr.isatty()).path)
+    return 0
+
+
+def _load(args: Namespace) -> Interactions:
+    return load(args.dataset, data_dir=args.data_dir)
+
+
+def _print_aligned(values: dict[str, Any]) -> None:
+    width = max(map(len, values)) + 2
+    for key, value in values.items():
+        print(f"{key:<{width}}{value:,}" if isinstance(value, int) else f"{key:<{width}}{value}")

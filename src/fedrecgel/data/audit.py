@@ -1,0 +1,114 @@
+"""What a reader of results should know about the data behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedrecgel.data.split import Split
+
+REPEATED, UNSEEN, TIED, DROPPED, HEAD = 0.01, 0.05, 0.10, 0.10, 0.25
+"""A fraction above these is worth a warning; HEAD is the share of interactions of the top 1% of items."""
+SMALL_CATALOGUE = 5
+"""Fewer items than this many times the candidates is worth a warning."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Counts and fractions (0..1) of a split, and what they mean in words."""
+
+    duplicate_pairs: int
+    """User-item pairs that occur more than once."""
+    dropped_users: int
+    """Users with too few interactions."""
+    heldout_in_train: float
+    """Users whose held-out item is among their training rows."""
+    heldout_unseen: float
+    """Users whose held-out item no one trains on."""
+    tied_latest: float
+    """Users with several interactions at their latest time."""
+    warnings: list[str]
+
+
+def audit(split: Split) -> Audit:
+    """Look for what makes results on this split easy to misread."""
+    data, users = split.interactions, np.arange(split.n_users, dtype=np.int64)
+    trained_by = np.bincount(split.train.items, minlength=split.n_items)
+    tied_rows, tied_items = _tied_latest(split)
+    found = Audit(
+        duplicate_pairs=int((split.observed.counts > 1).sum()),
+        dropped_users=data.dropped_users,
+        heldout_in_train=float(split.train.contains(users, split.test).mean()),
+        heldout_unseen=float((trained_by[split.test] == 0).mean()),
+        tied_latest=tied_rows,
+        warnings=[],
+    )
+    return replace(found, warnings=_warnings(split, found, tied_items))
+
+
+def _tied_latest(split: Split) -> tuple[float, float]:
+    """Fractions of users with several rows, and with several distinct items, at their latest time."""
+    data = split.interactions
+    if data.times is None:
+        return 0.0, 0.0
+    latest = np.full(split.n_users, np.iinfo(np.int64).min)
+    np.maximum.at(latest, data.users, data.times)
+    rows = np.flatnonzero(data.times == latest[data.users])
+    pairs = np.unique(data.users[rows].astype(np.int64) * split.n_items + data.items[rows])
+    several = [np.bincount(of) > 1 for of in (data.users[rows], pairs // split.n_items)]
+    return float(several[0].mean()), float(several[1].mean())
+
+
+def _warnings(split: Split, found: Audit, tied_items: float) -> list[str]:
+    data = split.interactions
+    counts = split.observed.counts
+    popular = np.sort(np.bincount(data.items, minlength=split.n_items))[::-1]
+    head = float(popular[: max(1, split.n_items // 100)].sum() / len(data))
+    dropped = found.dropped_users / (found.dropped_users + split.n_users)
+    cleaned = "lastfm-2k-distinct" if data.name == "lastfm-2k" else "the same data with data.distinct=true"
+    held_out = {"random": "one of a random row", "file-order": "one of the last row"}[split.settings.untimed]
+    n_candidates = split.candidates.shape[1]
+    checks = [
+        (
+            found.heldout_in_train > REPEATED,
+            f"For {found.heldout_in_train:.0%} of users the held-out item is also among their training rows: "
+            f"a ranker that puts own training items first looks good here. Compare with {cleaned}.",
+        ),
+        (
+            found.duplicate_pairs > 0,
+            f"{found.duplicate_pairs:,} user-item pairs occur more than once "
+            f"({int((counts - 1).sum()):,} of {len(data):,} rows are repeats).",
+        ),
+        (
+            data.times is None,
+            f"There are no timestamps, so the held-out item is not the latest one but the {held_out}: "
+            f"results say nothing about predicting the future.",
+        ),
+        (
+            tied_items > TIED,
+            f"{tied_items:.0%} of users have several items at their latest time, so the tie rule "
+            f"({split.tie_rule}) decides what is tested. Compare only results with the same rule.",
+        ),
+        (
+            found.heldout_unseen > UNSEEN,
+            f"For {found.heldout_unseen:.0%} of users no one trains on the held-out item: "
+            f"no method can learn to rank it, which bounds every result.",
+        ),
+        (
+            dropped > DROPPED,
+            f"{found.dropped_users:,} users ({dropped:.0%}) have fewer than {data.min_interactions} interactions "
+            f"and were dropped: results hold for active users only.",
+        ),
+        (
+            split.n_items < SMALL_CATALOGUE * n_candidates,
+            f"The catalogue has only {split.n_items:,} items, so {n_candidates} candidates are much of it: "
+            f"sampled metrics are close to the full ranking and not comparable with larger catalogues.",
+        ),
+        (
+            head > HEAD,
+            f"The most popular 1% of items hold {head:.0%} of interactions: popularity alone is hard to beat here. "
+            f"Read every result beside its popularity row.",
+        ),
+    ]
+    return [sentence for applies, sentence in checks if applies]

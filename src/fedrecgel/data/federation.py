@@ -1,0 +1,159 @@
+"""Federation: one user = one client. Draws negatives and packs clients into batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from fedrecgel.data.item_sets import ItemSets
+from fedrecgel.data.split import Split
+from fedrecgel.draws import Draws
+from fedrecgel.errors import DataError
+from fedrecgel.tensors import Ids
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """How a client labels items each round."""
+
+    negatives: int = 4
+    """Unobserved items per positive: distinct for that positive, drawn anew each round (N in section 5)."""
+    exclude_heldout_from_negatives: bool = False
+    """The leaky rule of the PFedRec family: held-out items are never drawn as negatives. Marked in results."""
+
+
+@dataclass(frozen=True)
+class ClientBatch:
+    """What C clients train on this round; padded entries have a False mask.
+
+    A client's examples stand in the order of the published code: positives shuffled, each followed by its
+    negatives. `rows` are the distinct items among them: the client's slice of the item table.
+    """
+
+    ids: Ids
+    items: Int[Tensor, "C L"]
+    labels: Float[Tensor, "C L"]
+    mask: Bool[Tensor, "C L"]
+    rows: Int[Tensor, "C K"]
+    row_counts: Int[Tensor, "C K"]
+    """How many training rows of the client show this item; 0 for a negative."""
+    row_mask: Bool[Tensor, "C K"]
+    slots: Int[Tensor, "C L"]
+    """items[c, l] == rows[c, slots[c, l]]."""
+
+    @property
+    def n_examples(self) -> Int[Tensor, " C"]:
+        """|S_u|."""
+        return self.mask.sum(1)
+
+    @property
+    def row_labels(self) -> Float[Tensor, "C K"]:
+        """Label of each distinct item: no item is positive and negative at once."""
+        return (self.row_counts > 0).to(self.labels.dtype)
+
+    def row_weights(self, chunk: int | None) -> Float[Tensor, "C K"]:
+        """Weight of each distinct item in the client's loss.
+
+        Args:
+            chunk: examples are cut in order into chunks of this size and the loss is the sum of chunk means, so
+                the examples of a short last chunk weigh more; None for the mean over all examples.
+
+        An item drawn for two positives gets the sum of its weights: one merged example with the same gradient.
+        """
+        size = self.n_examples[:, None]
+        if chunk is not None:
+            position = torch.arange(self.mask.shape[1], device=size.device)[None, :]
+            size = torch.minimum(size - position // chunk * chunk, torch.tensor(chunk, device=size.device))
+        weights = self.mask / size.clamp(min=1).to(self.labels.dtype)
+        return torch.zeros_like(self.rows, dtype=self.labels.dtype).scatter_add_(1, self.slots, weights)
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Every client's training data, for a simulator or for the users a node hosts."""
+
+    split: Split
+    settings: SamplingSettings = SamplingSettings()
+    dtype: torch.dtype = torch.float32
+    device: torch.device = torch.device("cpu")
+    _avoided: ItemSets = field(init=False, repr=False)
+    """Items never drawn as negatives."""
+
+    def __post_init__(self) -> None:
+        leaky = self.settings.exclude_heldout_from_negatives
+        object.__setattr__(self, "_avoided", self.split.observed if leaky else self.split.train)
+        free = self.split.n_items - int(np.diff(self._avoided.ptr).max())
+        if free < self.settings.negatives:
+            raise DataError(
+                f"Drawing {self.settings.negatives} distinct negatives needs as many items a user has not touched. "
+                f"Found {free} for the most active user. Lower sampling.negatives or use a larger catalogue."
+            )
+
+    @property
+    def n_clients(self) -> int:
+        """Number of users."""
+        return self.split.n_users
+
+    @property
+    def n_items(self) -> int:
+        """Size of the catalogue."""
+        return self.split.n_items
+
+    def n_examples(self, ids: Ids) -> Int[Tensor, " C"]:
+        """|S_u| of each client: known before anything is drawn."""
+        return torch.from_numpy(self.split.train.sizes(ids.numpy()) * (1 + self.settings.negatives))
+
+    def batch(self, ids: Ids, round: int, draws: Draws) -> ClientBatch:
+        """Draw this round's examples of some clients; the same whatever other clients are in the batch."""
+        train, k = self.split.train, self.settings.negatives
+        users = ids.numpy()
+        owner, at = train.flat(users)
+        client = users[owner]
+        nth = at - train.ptr[client]
+        shuffled = np.lexsort((draws.uniform("order", round, client, nth), owner))
+        owner, at, client, nth = owner[shuffled], at[shuffled], client[shuffled], nth[shuffled]
+        numbers = nth[:, None] * k + np.arange(k)[None, :]
+        negatives = self._avoided.outside(client, draws.uniform("negatives", round, client[:, None], numbers))
+        items = np.concatenate([train.items[at][:, None], negatives], axis=1).reshape(-1)
+        counts = np.concatenate([train.counts[at][:, None], np.zeros_like(negatives)], axis=1).reshape(-1)
+        return self._pack(ids, np.repeat(owner, 1 + k), items, counts)
+
+    def _pack(
+        self,
+        ids: Ids,
+        owner: npt.NDArray[np.int64],
+        items: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int64],
+    ) -> ClientBatch:
+        """Pad flat examples to [C, L] and their distinct items to [C, K]."""
+        n_clients = len(ids)
+        lengths = np.bincount(owner, minlength=n_clients)
+        column = np.arange(len(owner)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        keys, first, inverse = np.unique(owner * self.n_items + items, return_index=True, return_inverse=True)
+        row_owner = keys // self.n_items
+        distinct = np.bincount(row_owner, minlength=n_clients)
+        row_start = np.cumsum(distinct) - distinct
+        row_column = np.arange(len(keys)) - np.repeat(row_start, distinct)
+
+        def padded(values: npt.NDArray[np.generic], at: tuple[npt.NDArray[np.int64], ...], width: int) -> Tensor:
+            out = np.zeros((n_clients, width), dtype=values.dtype)
+            out[at] = values
+            return torch.from_numpy(out).to(self.device)
+
+        examples, width = (owner, column), int(lengths.max(initial=0))
+        rows, row_width = (row_owner, row_column), int(distinct.max(initial=0))
+        return ClientBatch(
+            ids=ids,
+            items=padded(items, examples, width),
+            labels=padded(counts > 0, examples, width).to(self.dtype),
+            mask=padded(np.ones(len(owner), dtype=bool), examples, width),
+            rows=padded(keys % self.n_items, rows, row_width),
+            row_counts=padded(counts[first], rows, row_width),
+            row_mask=padded(np.ones(len(keys), dtype=bool), rows, row_width),
+            slots=padded(inverse - row_start[owner], examples, width),
+        )

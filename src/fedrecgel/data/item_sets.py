@@ -1,0 +1,83 @@
+"""A set of items per user in compressed rows, and exact sampling outside of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class ItemSets:
+    """For each user the sorted distinct items, and how many rows each pair had."""
+
+    n_items: int
+    ptr: IntArray
+    """User u's items are items[ptr[u]:ptr[u + 1]]."""
+    items: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.int32]
+    _gaps: IntArray = field(init=False, repr=False)
+    """user * n_items + item - position: sorted, so one search maps a rank outside the set to its item."""
+
+    def __post_init__(self) -> None:
+        sizes = np.diff(self.ptr)
+        owner = np.repeat(np.arange(self.n_users), sizes)
+        position = np.arange(len(self.items)) - np.repeat(self.ptr[:-1], sizes)
+        object.__setattr__(self, "_gaps", owner * self.n_items + self.items - position)
+
+    @classmethod
+    def from_pairs(
+        cls, users: npt.NDArray[np.int32], items: npt.NDArray[np.int32], n_users: int, n_items: int
+    ) -> ItemSets:
+        """Sort and merge rows."""
+        keys, counts = np.unique(users.astype(np.int64) * n_items + items, return_counts=True)
+        ptr = np.searchsorted(keys, np.arange(n_users + 1, dtype=np.int64) * n_items)
+        return cls(n_items, ptr.astype(np.int64), (keys % n_items).astype(np.int32), counts.astype(np.int32))
+
+    @property
+    def n_users(self) -> int:
+        """How many users there are."""
+        return len(self.ptr) - 1
+
+    def sizes(self, users: IntArray) -> IntArray:
+        """How many distinct items each of these users has."""
+        return self.ptr[users + 1] - self.ptr[users]
+
+    def flat(self, users: IntArray) -> tuple[IntArray, IntArray]:
+        """Every item of these users: the position in `users` it belongs to, and its index into `items`."""
+        sizes = self.sizes(users)
+        owner = np.repeat(np.arange(len(users)), sizes)
+        within = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return owner, self.ptr[users][owner] + within
+
+    def contains(self, users: IntArray, items: IntArray) -> npt.NDArray[np.bool_]:
+        """Whether each item is in the set of its user; both arrays have one shape."""
+        owner = np.repeat(np.arange(self.n_users), np.diff(self.ptr))
+        keys = owner * self.n_items + self.items
+        wanted = users.astype(np.int64) * self.n_items + items
+        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        return np.asarray(keys[at] == wanted)
+
+    def outside(self, users: IntArray, uniform: npt.NDArray[np.float64]) -> IntArray:
+        """Distinct items outside each user's set, uniformly, without rejection.
+
+        Args:
+            users: [N].
+            uniform: [N, k] numbers in [0, 1); row i yields k distinct items for users[i].
+
+        Floyd's algorithm picks k distinct ranks among the user's unobserved items; the rank r belongs to item
+        r + (number of own items before it).
+        """
+        k = uniform.shape[1]
+        free = self.n_items - self.sizes(users)
+        ranks = np.empty(uniform.shape, dtype=np.int64)
+        for i in range(k):
+            top = free - k + i
+            pick = (uniform[:, i] * (top + 1)).astype(np.int64)
+            taken = (ranks[:, :i] == pick[:, None]).any(1)
+            ranks[:, i] = np.where(taken, top, pick)
+        before = np.searchsorted(self._gaps, (users * self.n_items)[:, None] + ranks, side="right")
+        return ranks + before - self.ptr[users][:, None]

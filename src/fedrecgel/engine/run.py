@@ -1,0 +1,54 @@
+"""Algorithm 1, server side: the whole training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from jaxtyping import Float
+from torch import Tensor
+
+from fedrecgel.draws import Draws
+from fedrecgel.evaluation.ranking import Ranks
+from fedrecgel.methods.base import Inbox, Method, Server
+from fedrecgel.tensors import Ids
+
+
+class Trained(NamedTuple):
+    """What a round's cohort sent, its mean loss, and what travelled."""
+
+    inbox: Inbox
+    loss: Float[Tensor, ""]
+    bytes_up: int
+    bytes_down: int
+
+
+class Engine(Protocol):
+    """Where the clients live: in this process, or behind a network."""
+
+    def population(self) -> Ids:
+        """Clients that can be drawn."""
+
+    def train(self, server: Server, cohort: Ids, round: int) -> Trained:
+        """Broadcast, let the cohort train, collect what it sends."""
+
+    def ranks(self, server: Server, held_out: str, against: str) -> Ranks:
+        """Rank every client's held-out item ("test" or "validation") against "candidates" or the "catalogue"."""
+
+
+class Round(NamedTuple):
+    """A finished round."""
+
+    number: int
+    server: Server
+    cohort: Ids
+    trained: Trained
+
+
+def run(method: Method, engine: Engine, server: Server, rounds: int, draws: Draws, start: int = 0) -> Iterator[Round]:
+    """Yield after every round; logging, evaluation and checkpoints are the caller's loop."""
+    for t in range(start, rounds):
+        cohort = method.cohort(server, engine.population(), t, draws)
+        trained = engine.train(server, cohort, t)
+        server = method.server_update(server, trained.inbox, t)
+        yield Round(t, server, cohort, trained)

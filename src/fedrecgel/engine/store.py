@@ -1,0 +1,46 @@
+"""ClientStore: the private tensors of every client, contiguous; a client never seen starts from `init_clients`."""
+
+from __future__ import annotations
+
+import torch
+
+from fedrecgel.draws import Draws
+from fedrecgel.methods.base import Method, Problem
+from fedrecgel.tensors import Ids, Tensors
+
+
+class ClientStore:
+    """A simulator's stand-in for all devices; the server side never reads it."""
+
+    def __init__(self, method: Method, problem: Problem, draws: Draws) -> None:
+        self._initial = lambda ids: method.init_clients(problem, ids, draws)
+        shapes = self._initial(torch.arange(1))
+        self._tensors = {name: value.new_zeros(problem.n_clients, *value.shape[1:]) for name, value in shapes.items()}
+        self._seen = torch.zeros(problem.n_clients, dtype=torch.bool)
+
+    def read(self, ids: Ids) -> Tensors:
+        """Copies of these clients' tensors."""
+        self._wake(ids)
+        return {name: value[ids] for name, value in self._tensors.items()}
+
+    def write(self, ids: Ids, private: Tensors) -> None:
+        """Keep what these clients learnt."""
+        self._seen[ids] = True
+        for name, value in private.items():
+            self._tensors[name][ids] = value
+
+    def _wake(self, ids: Ids) -> None:
+        fresh = ids[~self._seen[ids]]
+        if len(fresh):
+            self.write(fresh, self._initial(fresh))
+
+    def tensors(self) -> Tensors:
+        """All clients' tensors, not copied."""
+        self._wake(torch.arange(len(self._seen)))
+        return self._tensors
+
+    def load(self, tensors: Tensors) -> None:
+        """Replace everything by what `tensors` returned earlier."""
+        for name, value in self._tensors.items():
+            value.copy_(tensors[name])
+        self._seen.fill_(True)

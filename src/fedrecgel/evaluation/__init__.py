@@ -1,0 +1,1 @@
+"""Ranks of held-out items and the metrics made of them."""

@@ -1,0 +1,164 @@
+"""What a federated method is: a frozen set of hyper-parameters and eight functions over a client axis.
+
+A method knows no engine, no channel, no file and no clock. It holds no tensors: private ones are handed to
+`client_update` and handed back, shared ones live in `Server`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
+
+import torch
+from jaxtyping import Float, Int
+from msgspec import Meta
+from torch import Tensor
+
+from fedrecgel.data.federation import ClientBatch
+from fedrecgel.draws import Draws
+from fedrecgel.tensors import Factors, Ids, Tensors
+
+Rate = Annotated[float, Meta(gt=0)]
+Radius = Annotated[float, Meta(ge=0)]
+Fraction = Annotated[float, Meta(gt=0, le=1)]
+Size = Annotated[int, Meta(ge=1)]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a method may know before training: sizes, and where numbers live."""
+
+    n_clients: int
+    n_items: int
+    dtype: torch.dtype = torch.float32
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def tensor(self, values: Any) -> Tensor:
+        """An array as a tensor of this problem."""
+        return torch.as_tensor(values).to(self.device, self.dtype)
+
+
+@dataclass(frozen=True)
+class Server:
+    """The server's state."""
+
+    shared: Tensors
+    """What clients download."""
+    kept: Tensors = field(default_factory=dict)
+    """What never leaves the server: optimiser moments."""
+
+
+@dataclass(frozen=True)
+class Download:
+    """What clients receive."""
+
+    shared: Tensors
+    """The same for all: no client axis."""
+    each: Tensors = field(default_factory=dict)
+    """One slice per client."""
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What clients send: `dense` tensors and `rows` of tables over the catalogue."""
+
+    ids: Ids
+    dense: Mapping[str, Tensor | Factors]
+    """[C, ...] each."""
+    rows: Tensors
+    """[C, K, d]; a row not sent is zero."""
+    at: Int[Tensor, "C K"]
+    """Which rows. A simulator's economy: on the wire tables are sent whole, for `at` betrays the interactions."""
+    weight: Float[Tensor, " C"]
+
+
+class ClientResult(NamedTuple):
+    """What training leaves behind on C devices, and what leaves them."""
+
+    private: Tensors
+    upload: Upload
+    loss: Float[Tensor, " C"]
+
+
+class Need(IntEnum):
+    """What a server must see of the uploads; a channel that reveals less is refused."""
+
+    LINEAR = 0
+    """Sums and scalings, which may stay encrypted."""
+    SUM = 1
+    """The plain sum."""
+    EACH = 2
+    """Every upload."""
+
+
+class Inbox(Protocol):
+    """All a server ever sees of one round."""
+
+    def total(self) -> Tensors:
+        """Weighted sum over clients; tables over the catalogue are dense."""
+
+    def mean(self) -> Tensors:
+        """The sum divided by the sum of weights."""
+
+    def each(self) -> list[Upload]:
+        """Every upload; raises PrivacyError when only sums are revealed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(ABC):
+    """Base of all methods; fields of subclasses are their hyper-parameters."""
+
+    kind: ClassVar[Literal["federated", "reference", "centralised"]] = "federated"
+    paper: ClassVar[str]
+    """Where it is described."""
+    sends: ClassVar[frozenset[str]]
+    """Every name that leaves the device."""
+    variants: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+    """Named sets of hyper-parameters."""
+
+    fraction: Fraction = 0.1
+    """Share of clients drawn each round."""
+
+    @property
+    def server_needs(self) -> Need:
+        """What `server_update` reads from the inbox."""
+        return Need.SUM
+
+    @abstractmethod
+    def init_server(self, problem: Problem, draws: Draws) -> Server:
+        """The server before round 0."""
+
+    @abstractmethod
+    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> Tensors:
+        """Private tensors of clients that never trained, [C, ...]."""
+
+    def cohort(self, server: Server, population: Ids, round: int, draws: Draws) -> Ids:
+        """Who trains this round: ⌊fraction · m⌋ clients, at least one, uniformly without replacement."""
+        size = max(1, int(self.fraction * len(population)))
+        chosen = draws.generator("cohort", round).choice(len(population), size, replace=False)
+        return population[torch.from_numpy(chosen)]
+
+    def broadcast(self, server: Server, ids: Ids) -> Download:
+        """What these clients receive."""
+        return Download(server.shared)
+
+    def unpack(self, shared: Tensors) -> Tensors:
+        """What a device computes from the download before it trains or scores; a simulator does it once for all."""
+        return shared
+
+    @abstractmethod
+    def client_update(
+        self, private: Tensors, down: Download, batch: ClientBatch, round: int, draws: Draws
+    ) -> ClientResult:
+        """One round on C devices. Nothing may mix clients: axis 0 is never reduced."""
+
+    @abstractmethod
+    def server_update(self, server: Server, inbox: Inbox, round: int) -> Server:
+        """The server after a round."""
+
+    @abstractmethod
+    def score(self, private: Tensors, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+        """Scores of items for each client; higher ranks first."""

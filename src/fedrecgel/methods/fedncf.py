@@ -1,0 +1,155 @@
+"""FedNCF: federated neural collaborative filtering.
+
+Perifanis and Efraimidis, "Federated Neural Collaborative Filtering", Knowledge-Based Systems 242, 2022,
+https://doi.org/10.1016/j.knosys.2022.108441.
+
+Idea: the NeuMF model is cut in two. User vectors stay on the devices; item tables and the network are learnt together:
+each round a few clients send the gradient of their loss with respect to the shared tensors, and the server steps
+with the mean.
+
+Paper to code:
+
+===========================  =====================================================================
+NeuMF, user half / item half  `fedrecgel.nn.neumf.NeuMF`
+local loss                    sum of chunk means of binary cross-entropy: `ClientBatch.row_weights`
+local user step               `FedNCF.step_user`
+aggregation                   uniform mean of gradients, one Adam step: `FedNCF.server_update`
+===========================  =====================================================================
+
+Deviations: the authors published no code. This is the ρ = 0 path of the code released with FedRecGEL, which its authors
+call FedNCF: gradients instead of weights travel, one step per round, Adam on both sides. The paper averages weights
+after local epochs under secure aggregation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from fedrecgel.data.federation import ClientBatch
+from fedrecgel.draws import Draws
+from fedrecgel.methods.base import (
+    ClientResult,
+    Download,
+    Inbox,
+    Method,
+    Need,
+    Problem,
+    Rate,
+    Server,
+    Size,
+    Upload,
+)
+from fedrecgel.nn.neumf import INIT_SD, NeuMF, Signals
+from fedrecgel.nn.optim import adam_moments, client_adam, server_adam
+from fedrecgel.tensors import Ids, Tensors
+
+Optimiser = Literal["adam", "sgd"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedNCF(Method):
+    """NeuMF with private user vectors and uploaded gradients."""
+
+    paper: ClassVar[str] = "Perifanis and Efraimidis, Knowledge-Based Systems 2022"
+    sends: ClassVar[frozenset[str]] = frozenset(
+        ["item_gmf", "item_mlp", "w1_user", "w1_item", "b1", "w2", "b2", "w3", "b3", "out_gmf", "out_mlp", "out_bias"]
+    )
+
+    gmf_dim: Size = 32
+    """Size of the multiplicative embeddings (the paper's d)."""
+    mlp_dim: Size = 128
+    """Size of the embeddings that enter the tower."""
+    user_optimiser: Optimiser = "adam"
+    """How a device steps its user vector; Adam's moments stay on the device over rounds."""
+    user_lr: Rate = 0.1
+    """Learning rate of the user vector."""
+    server_optimiser: Optimiser = "adam"
+    """How the server steps the shared tensors with the mean gradient."""
+    server_lr: Rate = 1e-3
+    """Learning rate of the server."""
+    reduction: Literal["chunks", "mean"] = "chunks"
+    """Local loss: sum of the means of chunks (released code), or mean over all examples (Algorithm 1)."""
+    chunk: Size = 128
+    """Examples in a chunk."""
+    weighting: Literal["uniform", "examples"] = "uniform"
+    """Mean over clients: each counts the same, or by its number of examples."""
+
+    @property
+    def model(self) -> NeuMF:
+        """The backbone."""
+        return NeuMF(self.gmf_dim, self.mlp_dim)
+
+    @property
+    def server_needs(self) -> Need:
+        """Adam squares the sum; a plain step is linear."""
+        return Need.LINEAR if self.server_optimiser == "sgd" else Need.SUM
+
+    def init_server(self, problem: Problem, draws: Draws) -> Server:
+        """Random item tables and network."""
+        initial = self.model.init_shared(problem.n_items, draws.generator("init/server"))
+        shared = {name: problem.tensor(value) for name, value in initial.items()}
+        return Server(shared, adam_moments(shared) if self.server_optimiser == "adam" else {})
+
+    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> Tensors:
+        """User vectors N(0, 0.01²) and, for Adam, zero moments."""
+        user = problem.tensor(INIT_SD * draws.normal("init/user", 0, ids.numpy(), self.model.user_dim))
+        if self.user_optimiser == "sgd":
+            return {"user": user}
+        steps = torch.zeros(len(ids), dtype=torch.int64, device=user.device)
+        return {"user": user, "user_m": torch.zeros_like(user), "user_v": torch.zeros_like(user), "user_steps": steps}
+
+    def unpack(self, shared: Tensors) -> Tensors:
+        """Add the item half of layer 1."""
+        return {**shared, "item_half": self.model.item_half(shared)}
+
+    def loss(
+        self, view: Tensors, user: Float[Tensor, "C d"], batch: ClientBatch
+    ) -> tuple[Float[Tensor, " C"], Signals]:
+        """The local loss L_S(θ_co, θ_ur) and what its gradients are made of."""
+        weights = batch.row_weights(self.chunk if self.reduction == "chunks" else None)
+        return self.model.signals(view, user, batch.row_labels, weights)
+
+    def step_user(self, private: Tensors, gradient: Float[Tensor, "C d"]) -> Tensors:
+        """One step of the private user vectors."""
+        if self.user_optimiser == "sgd":
+            return {"user": private["user"] - self.user_lr * gradient}
+        state = (private["user_m"], private["user_v"], private["user_steps"])
+        new = client_adam(private["user"], gradient, *state, lr=self.user_lr)
+        return dict(zip(("user", "user_m", "user_v", "user_steps"), new, strict=True))
+
+    def pack(self, view: Tensors, user: Float[Tensor, "C d"], signals: Signals, batch: ClientBatch) -> Upload:
+        """The gradient with respect to the shared tensors, ready to send."""
+        dense, rows = self.model.upload(view, user, signals)
+        weight = batch.n_examples.to(user.dtype)
+        return Upload(
+            batch.ids, dense, rows, batch.rows, torch.ones_like(weight) if self.weighting == "uniform" else weight
+        )
+
+    def client_update(
+        self, private: Tensors, down: Download, batch: ClientBatch, round: int, draws: Draws
+    ) -> ClientResult:
+        """One gradient: step the user vector with its part, send the rest."""
+        user = private["user"]
+        view = self.model.meet(self.model.training_view(down.shared, batch.rows), user)
+        loss, signals = self.loss(view, user, batch)
+        stepped = self.step_user(private, self.model.user_gradient(view, signals))
+        return ClientResult(stepped, self.pack(view, user, signals, batch), loss)
+
+    def server_update(self, server: Server, inbox: Inbox, round: int) -> Server:
+        """One step with the mean gradient."""
+        return self.step_server(server, inbox.mean())
+
+    def step_server(self, server: Server, gradient: Tensors) -> Server:
+        """Adam or plain gradient descent."""
+        if self.server_optimiser == "adam":
+            return Server(*server_adam(server.shared, gradient, server.kept, self.server_lr))
+        return Server({name: value - self.server_lr * gradient[name] for name, value in server.shared.items()})
+
+    def score(self, private: Tensors, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+        """Logits with the current shared tensors and the own user vector."""
+        return self.model.scores(self.model.view(down.shared, items), private["user"])

@@ -1,0 +1,69 @@
+"""SGD and Adam: one step for many clients at once, and one for a server's tensors."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.optim.adam import adam as torch_adam
+
+from fedrecgel.tensors import Tensors
+
+BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # torch.optim.Adam's defaults, which the published code uses
+
+
+def client_adam(
+    value: Float[Tensor, "C d"],
+    gradient: Float[Tensor, "C d"],
+    first: Float[Tensor, "C d"],
+    second: Float[Tensor, "C d"],
+    steps: Int[Tensor, " C"],
+    lr: float,
+) -> tuple[Float[Tensor, "C d"], Float[Tensor, "C d"], Float[Tensor, "C d"], Int[Tensor, " C"]]:
+    """One Adam step per client; the bias correction uses each client's own number of steps.
+
+    Returns:
+        The new value, first moment, second moment and number of steps.
+    """
+    steps = steps + 1
+    first = torch.lerp(first, gradient, 1 - BETA1)
+    second = (second * BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+    count = steps[:, None].to(value.dtype)
+    step_size = lr / (1 - BETA1**count)
+    denominator = second.sqrt().div_((1 - BETA2**count).sqrt()).add_(EPS)
+    return value - step_size * first / denominator, first, second, steps
+
+
+def adam_moments(parameters: Tensors) -> Tensors:
+    """Zero moments for `server_adam`."""
+    moments = {f"{name}.{moment}": torch.zeros_like(value) for name, value in parameters.items() for moment in "mv"}
+    return {**moments, "step": torch.zeros(())}
+
+
+def server_adam(parameters: Tensors, gradients: Tensors, moments: Tensors, lr: float) -> tuple[Tensors, Tensors]:
+    """One dense Adam step: rows without gradient drift on by their momentum, as in the published code.
+
+    Returns:
+        New parameters and new moments.
+    """
+    names = list(parameters)
+    new = {name: parameters[name].clone() for name in names}
+    kept = {name: value.clone() for name, value in moments.items()}
+    torch_adam(
+        [new[name] for name in names],
+        [gradients[name] for name in names],
+        [kept[f"{name}.m"] for name in names],
+        [kept[f"{name}.v"] for name in names],
+        max_exp_avg_sqs=[],
+        state_steps=[kept["step"].clone() for _ in names],
+        fused=True,
+        amsgrad=False,
+        beta1=BETA1,
+        beta2=BETA2,
+        lr=lr,
+        weight_decay=0.0,
+        eps=EPS,
+        maximize=False,
+    )
+    kept["step"] += 1
+    return new, kept

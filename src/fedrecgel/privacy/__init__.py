@@ -1,0 +1,1 @@
+"""Everything between a device and the server."""

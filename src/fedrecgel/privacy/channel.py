@@ -1,0 +1,113 @@
+"""Channels: what happens to an upload on its way, and how much of it the server gets to see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import torch
+
+from fedrecgel.errors import PrivacyError
+from fedrecgel.methods import METHODS
+from fedrecgel.methods.base import Inbox, Method, Need, Upload
+from fedrecgel.tensors import Factors, Tensors
+
+
+class Channel(Protocol):
+    """One way from devices to the server."""
+
+    @property
+    def name(self) -> str:
+        """As it is called in configs and results."""
+
+    @property
+    def reveals(self) -> Need:
+        """The most the server sees."""
+
+    def seal(self, upload: Upload, round: int) -> Upload:
+        """On the device: clip, add noise, mask or encrypt."""
+
+    def collect(self, uploads: Iterable[Upload], n_items: int, needs: Need) -> Inbox:
+        """On the server: receive the uploads of a round, keeping no more than `needs`."""
+
+
+class Plain:
+    """No protection: the server sees every upload. Sums are taken as uploads arrive."""
+
+    name = "plain"
+    reveals = Need.EACH
+
+    def seal(self, upload: Upload, round: int) -> Upload:
+        """As it is."""
+        return upload
+
+    def collect(self, uploads: Iterable[Upload], n_items: int, needs: Need) -> Inbox:
+        """Add up; keep the uploads themselves only for a method that needs each."""
+        inbox = PlainInbox(n_items, keep=needs == Need.EACH)
+        for upload in uploads:
+            inbox.add(upload)
+        return inbox
+
+
+class PlainInbox:
+    """Running sums of one round: the memory of one model, not of C models."""
+
+    def __init__(self, n_items: int, *, keep: bool) -> None:
+        self._n_items = n_items
+        self._sums: Tensors = {}
+        self._weight = 0.0
+        self._kept: list[Upload] | None = [] if keep else None
+
+    def add(self, upload: Upload) -> None:
+        """Take in the uploads of some clients."""
+        weight = upload.weight
+        uniform = bool((weight == 1).all())
+        self._weight += float(weight.sum())
+        for name, value in upload.dense.items():
+            if isinstance(value, Factors):
+                part = (value if uniform else value.scaled(weight)).total()
+            else:
+                part = value.sum(0) if uniform else torch.tensordot(weight, value, dims=1)
+            self._sums[name] = part if name not in self._sums else self._sums[name].add_(part)
+        for name, value in upload.rows.items():
+            if name not in self._sums:
+                self._sums[name] = value.new_zeros(self._n_items, value.shape[2])
+            scaled = value if uniform else value * weight[:, None, None]
+            self._sums[name].index_add_(0, upload.at.flatten(), scaled.flatten(0, 1))
+        if self._kept is not None:
+            self._kept.append(upload)
+
+    def total(self) -> Tensors:
+        """Weighted sum over clients."""
+        return dict(self._sums)
+
+    def mean(self) -> Tensors:
+        """Weighted mean over clients."""
+        return {name: value / self._weight for name, value in self._sums.items()}
+
+    def each(self) -> list[Upload]:
+        """Every upload, if the method had declared that it needs them."""
+        if self._kept is None:
+            raise PrivacyError(
+                "A server may read single uploads only if its method declares server_needs = Need.EACH. "
+                "Found a method that declares less; use total() or mean()."
+            )
+        return self._kept
+
+
+CHANNELS: dict[str, type[Channel]] = {"plain": Plain}
+
+
+def check_channel(method_name: str, method: Method, channel: Channel) -> None:
+    """Refuse a method whose server needs to see more than the channel reveals."""
+    if method.server_needs <= channel.reveals:
+        return
+    words = {Need.LINEAR: "only an encrypted sum", Need.SUM: "only their sum", Need.EACH: "every upload"}
+    wants = {Need.LINEAR: "their sum", Need.SUM: "their plain sum", Need.EACH: "uploads one by one"}
+    channels = [name for name, kind in CHANNELS.items() if method.server_needs <= kind().reveals]
+    others = [name for name, kind in METHODS.items() if kind().server_needs <= channel.reveals]
+    raise PrivacyError(
+        f"Method '{method_name}' reads {wants[method.server_needs]}, but channel '{channel.name}' reveals "
+        f"{words[channel.reveals]}. Use channel {' or '.join(channels)}, or a method that needs less: "
+        f"{', '.join(others) or 'none'}."
+    )

@@ -1,0 +1,54 @@
+"""Named tensors, and matrices kept as their factors.
+
+Letters used in every signature: `C` clients, `L` labelled examples of a client, `K` distinct items a client
+touches, `M` candidates, `n` items, `d` a dimension. Axis 0 of a client-side tensor is always `C`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Tensors = dict[str, Tensor]
+"""Named tensors: the state_dict idiom, and the unit that travels."""
+
+Ids = Int[Tensor, " C"]
+"""Numbers of clients."""
+
+
+@dataclass(frozen=True)
+class Factors:
+    """One matrix per client, kept as `left[c].T @ right[c]`.
+
+    The gradient of a weight matrix is such a product over a client's examples. A server that only needs the
+    sum over clients gets it from one flat product, without ever building a matrix per client.
+    """
+
+    left: Float[Tensor, "C K a"]
+    right: Float[Tensor, "C K b"]
+
+    def each(self) -> Float[Tensor, "C a b"]:
+        """The matrix of every client."""
+        return self.left.mT @ self.right
+
+    def total(self) -> Float[Tensor, "a b"]:
+        """The sum over clients."""
+        return self.left.flatten(0, 1).T @ self.right.flatten(0, 1)
+
+    def scaled(self, by: Float[Tensor, " C"]) -> Factors:
+        """Each client's matrix times its own number."""
+        return Factors(self.left * by[:, None, None], self.right)
+
+
+def client_norm(values: Mapping[str, Tensor]) -> Float[Tensor, " C"]:
+    """Euclidean norm of each client's slice of all tensors together."""
+    return torch.stack([value.flatten(1).square().sum(1) for value in values.values()]).sum(0).sqrt()
+
+
+def n_bytes(values: Mapping[str, Tensor]) -> int:
+    """What these tensors weigh on the wire."""
+    return sum(value.numel() * value.element_size() for value in values.values())
