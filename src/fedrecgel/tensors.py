@@ -49,6 +49,11 @@ def client_norm(values: Mapping[str, Tensor]) -> Float[Tensor, " C"]:
     return torch.stack([value.flatten(1).square().sum(1) for value in values.values()]).sum(0).sqrt()
 
 
+def moved(values: Mapping[str, Tensor], device: torch.device) -> Tensors:
+    """The same tensors on a device."""
+    return {name: value.to(device) for name, value in values.items()}
+
+
 def n_bytes(values: Mapping[str, Tensor]) -> int:
     """What these tensors weigh on the wire."""
     return sum(value.numel() * value.element_size() for value in values.values())

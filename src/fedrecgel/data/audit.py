@@ -67,7 +67,7 @@ def _warnings(split: Split, found: Audit, tied_items: float) -> list[str]:
     head = float(popular[: max(1, split.n_items // 100)].sum() / len(data))
     dropped = found.dropped_users / (found.dropped_users + split.n_users)
     cleaned = "lastfm-2k-distinct" if data.name == "lastfm-2k" else "the same data with data.distinct=true"
-    held_out = {"random": "one of a random row", "file-order": "one of the last row"}[split.settings.untimed]
+    held_out = {"random": "a random row", "file-order": "the last row"}[split.settings.untimed]
     n_candidates = split.candidates.shape[1]
     checks = [
         (
@@ -82,8 +82,8 @@ def _warnings(split: Split, found: Audit, tied_items: float) -> list[str]:
         ),
         (
             data.times is None,
-            f"There are no timestamps, so the held-out item is not the latest one but the {held_out}: "
-            f"results say nothing about predicting the future.",
+            f"There are no timestamps, so {held_out} of each user is held out: "
+            f"results say nothing about predicting what comes next.",
         ),
         (
             tied_items > TIED,

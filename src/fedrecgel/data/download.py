@@ -109,6 +109,8 @@ def _download(source: Source, target: Path, progress: bool) -> RawFile:
                 path.replace(target)
                 return RawFile(target, found)
     except (OSError, ValueError, BadZipFile) as error:
+        if (response := getattr(error, "response", None)) is not None:
+            response.close()  # a refused request still holds its socket
         raise DataError(
             f"'{source.name}' could not be downloaded from {source.url} ({_reason(error)}). {_by_hand(source)}"
         ) from error

@@ -78,9 +78,9 @@ class Federation:
     """Every client's training data, for a simulator or for the users a node hosts."""
 
     split: Split
-    settings: SamplingSettings = SamplingSettings()
+    settings: SamplingSettings = field(default_factory=SamplingSettings)
     dtype: torch.dtype = torch.float32
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     _avoided: ItemSets = field(init=False, repr=False)
     """Items never drawn as negatives."""
 

@@ -118,10 +118,10 @@ def _header(path: Path, delimiter: str) -> list[str]:
     try:
         with pa_csv.open_csv(path, parse_options=pa_csv.ParseOptions(delimiter=delimiter)) as reader:
             return list(reader.schema.names)
-    except (pa.ArrowInvalid, UnicodeDecodeError):
-        pass  # the first block has a fault; the full read names it
-    table = read_delimited(path, delimiter, {})
-    return list(table.column_names)
+    except UnicodeDecodeError as error:
+        raise DataError(_explain(path, error)) from error
+    except pa.ArrowInvalid:  # the full read names the fault and its row
+        return list(read_delimited(path, delimiter, {}).column_names)
 
 
 def _types(wanted: Mapping[str, str]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,8 @@ class Interactions:
     source: str = "in memory"
     licence: str = "unknown"
     sha256: str | None = None
+    loaded_as: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Settings of `load` that give this data again; empty for data handed over in memory."""
 
     @property
     def n_users(self) -> int:
@@ -146,7 +149,8 @@ def _as_table(frame: Any) -> Any:
         return pa.table(frame)
     except (TypeError, ValueError, pa.ArrowException) as error:
         raise DataError(
-            f"A data frame should be pandas, polars, Arrow or a dict of equally long columns. Found {type(frame).__name__}: {error}"
+            f"A data frame should be pandas, polars, Arrow or a dict of equally long columns. "
+            f"Found {type(frame).__name__}: {error}"
         ) from error
 
 

@@ -69,8 +69,11 @@ class Split:
     def tie_rule(self) -> str:
         """The rule that chose the test item, in words for results."""
         if self.interactions.times is None:
-            return f"no timestamps: {'random row' if self.settings.untimed == 'random' else 'last row of the source'}"
-        return {"random": "random row", "lowest-item": "lowest item number", "last-row": "last row"}[self.settings.ties]
+            return {"random": "a random row (no timestamps)", "file-order": "the last row (no timestamps)"}[
+                self.settings.untimed
+            ]
+        rule = {"random": "a random row", "lowest-item": "the lowest item number", "last-row": "the last row"}
+        return f"the latest; among equals {rule[self.settings.ties]}"
 
     @cached_property
     def fingerprint(self) -> str:
@@ -89,7 +92,8 @@ def leave_one_out(interactions: Interactions, settings: SplitSettings | None = N
 
     Args:
         interactions: at least two per user.
-        settings: how; `changes` are fields of `SplitSettings` given by name instead.
+        settings: how.
+        **changes: fields of `SplitSettings`, instead of `settings`.
 
     Raises:
         DataError: a user has too few interactions, or the catalogue too few items to rank against.
@@ -165,7 +169,8 @@ def _check_room(interactions: Interactions, observed: ItemSets, needed: int) -> 
     free = observed.n_items - int(sizes[fullest])
     if free < needed:
         raise DataError(
-            f"Ranking against {needed} candidates needs {needed} items a user has not touched. '{interactions.name}' has "
-            f"{observed.n_items:,} items and user {interactions.user_ids[fullest]!r} touched all but {free:,}. "
+            f"Ranking against {needed} candidates needs {needed} items a user has not touched. "
+            f"'{interactions.name}' has {observed.n_items:,} items and user {interactions.user_ids[fullest]!r} "
+            f"touched all but {free:,}. "
             f"Lower split.candidates or use a larger catalogue."
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -126,7 +127,7 @@ class LocalEngine:
             parts.append(Ranks(found.above.cpu(), found.tied.cpu()))
         return Ranks.concat(parts)
 
-    def _observed(self, users: np.ndarray) -> Bool[Tensor, "C n"]:  # type: ignore[type-arg]
+    def _observed(self, users: npt.NDArray[np.int64]) -> Bool[Tensor, "C n"]:
         """True for every item a client has touched: these are not recommended again."""
         observed = self.federation.split.observed
         owner, at = observed.flat(users)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from fedrecgel.draws import Draws
@@ -13,7 +15,7 @@ class ClientStore:
     """A simulator's stand-in for all devices; the server side never reads it."""
 
     def __init__(self, method: Method, problem: Problem, draws: Draws) -> None:
-        self._initial = lambda ids: method.init_clients(problem, ids, draws)
+        self._initial: Callable[[Ids], Tensors] = lambda ids: method.init_clients(problem, ids, draws)
         shapes = self._initial(torch.arange(1))
         self._tensors = {name: value.new_zeros(problem.n_clients, *value.shape[1:]) for name, value in shapes.items()}
         self._seen = torch.zeros(problem.n_clients, dtype=torch.bool)

@@ -1,8 +1,8 @@
 """The rank of the held-out item, and HR@K, NDCG@K and MRR.
 
 Ties count by expectation over random order: an item that ties with t others below a better ones is equally likely on
-each of the ranks a + 1 … a + t + 1. So a constant scorer gets HR@10 = 0.10 among 100 candidates, and popularity, with its
-many equal counts, is treated fairly. The position in a list never matters.
+each of the ranks a + 1 … a + t + 1. So a constant scorer gets HR@10 = 0.10 among 100 candidates, and popularity, with
+its many equal counts, is treated fairly. The position in a list never matters.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Yu, Feng, Li, Zhang, Wang and Chen, "Sharpness-Aware Minimization for Generalized Embedding Learning in Federated
 Recommendation", WWW 2026, https://doi.org/10.1145/3774904.3792579.
 
-Idea: every item's users are tasks of a multi-task problem, and flat minima generalise over tasks. So each client computes
-its gradients not where it is but at the worst point nearby: in a ball of radius ρ_ur around its private user vector,
-and of radius ρ_co around the shared item tables and network. The server averages the shared ones.
+Idea: every item's users are tasks of a multi-task problem, and flat minima generalise over tasks. So each client
+computes its gradients not where it is but at the worst point nearby: in a ball of radius ρ_ur around its private user
+vector, and of radius ρ_co around the shared item tables and network. The server averages the shared ones.
 
 Paper to code:
 
@@ -30,9 +30,9 @@ field               released code (default)                               Algori
 `reduction`         sum of means of chunks of 128                         mean over the local data
 ==================  ====================================================  ===============================
 
-The paper names no η; the variant takes 0.1, the released code's local rate. Both draw 10% of the clients (`fraction`; the
-paper is silent) and average uniformly (`weighting`; its text says weighted, its Algorithm 1 uniform). One ball spans
-all shared tensors of a client, not one per item: the paper says so, too. With both radii 0 this is FedNCF.
+The paper names no η; the variant takes 0.1, the released code's local rate. Both draw 10% of the clients (`fraction`;
+the paper is silent) and average uniformly (`weighting`; its text says weighted, its Algorithm 1 uniform). One ball
+spans all shared tensors of a client, not one per item: the paper says so, too. With both radii 0 this is FedNCF.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class FedRecGEL(FedNCF):
     order: Literal["joint", "user-first"] = "joint"
     """Both gradients at the old user vector, or the shared one after the user step."""
     g_norm: Radius = 0.0
-    """Multiplier of ∇f^k, the gradient of the PAC-Bayes term (Algorithm 1, line 2): 1 is literal, and crushes weights."""
+    """Multiplier of ∇f^k, the gradient of the PAC-Bayes term (Algorithm 1, line 2): 1 is literal, but crushes the
+    weights."""
 
     def private_sam(self, view: Tensors, user: Float[Tensor, "C d"], at: Signals, batch: ClientBatch) -> Tensor:
         """g_ur: the user gradient at the worst nearby user vector."""

@@ -7,8 +7,8 @@ For user vectors u = (u1, u2) and item rows v1, v2::
     logit = out_gmf · (u1 * v1) + out_mlp · h3 + out_bias
 
 Two facts keep this cheap. The item half of layer 1 is the same for all clients, so it is computed once per item and
-gathered. And a client meets W1_user and b1 only through `a φ = W1_user u2 + b1` with `a = sqrt(1 + ‖u2‖²)`: the gradient
-with respect to (W1_user, b1) has rank one, and φ is the coordinate in which its norm is the plain norm. So the
+gathered. And a client meets W1_user and b1 only through `a φ = W1_user u2 + b1` with `a = sqrt(1 + ‖u2‖²)`: the
+gradient with respect to (W1_user, b1) has rank one, and φ is the coordinate in which its norm is the plain norm. So the
 matrices W1_user of the clients are never built.
 
 A `view` holds what a client sees of the shared tensors: its item rows [C, K, d], φ [C, 1, h], and the network, without
@@ -18,9 +18,11 @@ a client axis as long as all clients share it. Weight matrices are [out, in], bi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -57,7 +59,7 @@ class NeuMF:
         """u1 and u2 side by side."""
         return self.gmf_dim + self.mlp_dim
 
-    def init_shared(self, n_items: int, generator: np.random.Generator) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+    def init_shared(self, n_items: int, generator: np.random.Generator) -> dict[str, npt.NDArray[np.float64]]:
         """Item tables N(0, 0.01²), tower Xavier-uniform, output uniform ±√(3/fan_in), biases zero."""
         sizes = (2 * self.mlp_dim, *self.hidden)
         out = np.sqrt(3 / (self.gmf_dim + self.hidden[-1]))
@@ -65,7 +67,7 @@ class NeuMF:
             "item_gmf": generator.normal(0, INIT_SD, (n_items, self.gmf_dim)),
             "item_mlp": generator.normal(0, INIT_SD, (n_items, self.mlp_dim)),
         }
-        for layer, (fan_in, fan_out) in enumerate(zip(sizes, sizes[1:], strict=False), start=1):
+        for layer, (fan_in, fan_out) in enumerate(pairwise(sizes), start=1):
             bound = np.sqrt(6 / (fan_in + fan_out))
             shared[f"w{layer}"] = generator.uniform(-bound, bound, (fan_out, fan_in))
             shared[f"b{layer}"] = np.zeros((1, fan_out))

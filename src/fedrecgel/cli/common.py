@@ -1,0 +1,67 @@
+"""What several commands share: options that become a config, and field docstrings for help texts."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from argparse import ArgumentParser, Namespace
+from dataclasses import MISSING, fields
+from itertools import pairwise
+from pathlib import Path
+
+from fedrecgel.experiments.config import Config, parse_assignment, read_config
+
+FLAGS = {
+    "dataset": ("data", "name"),
+    "data_dir": ("data", "dir"),
+    "method": ("method", "name"),
+    "rounds": ("run", "rounds"),
+    "seed": ("run", "seed"),
+    "device": ("run", "device"),
+    "engine": ("run", "engine"),
+    "channel": ("run", "channel"),
+}
+"""Options that are short for a setting."""
+
+
+def add_set_option(parser: ArgumentParser) -> None:
+    """Add `--set section.key=value`."""
+    parser.add_argument(
+        "--set", dest="assignments", metavar="SECTION.KEY=VALUE", action="append", default=[], help="any setting"
+    )
+
+
+def config_of(args: Namespace) -> Config:
+    """Defaults, then the config file, then flags, then --set."""
+    given = [(*FLAGS[flag], value) for flag, value in vars(args).items() if flag in FLAGS and value is not None]
+    given += [parse_assignment(text) for text in getattr(args, "assignments", [])]
+    path = getattr(args, "config", None)
+    return read_config(Path(path) if path else None, given)
+
+
+def field_docs(kind: type) -> dict[str, str]:
+    """The docstring below each field of a dataclass, bases included; Python itself throws these away."""
+    docs: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if base.__module__ == "builtins":
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        statements = body.body if isinstance(body, ast.ClassDef) else []
+        for statement, following in pairwise(statements):
+            match statement, following:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    docs[name] = inspect.cleandoc(text).replace("\n", " ")
+    return docs
+
+
+def describe_fields(kind: type, prefix: str = "") -> str:
+    """Every field of a dataclass with its default and docstring, for people."""
+    docs = field_docs(kind)
+    lines = []
+    for entry in fields(kind):
+        default = entry.default if entry.default is not MISSING else None
+        shown = "" if default is None else f" = {default}"
+        text = textwrap.fill(docs.get(entry.name, ""), 100, initial_indent=" " * 8, subsequent_indent=" " * 8)
+        lines.append(f"    {prefix}{entry.name}{shown}\n{text}")
+    return "\n".join(lines)

@@ -1,0 +1,69 @@
+"""The `fedrecgel` command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+# Idle OpenMP threads that spin slow down everything else on the machine; this must be set before torch is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+from fedrecgel.cli import data, doctor, methods, train
+from fedrecgel.errors import FedrecgelError
+
+INTERRUPTED = 130
+
+EPILOG = """\
+first steps:
+  fedrecgel train                            a federated recommender on generated data, in under a minute
+  fedrecgel data list                        the data sets; `data audit NAME` shows their traps
+  fedrecgel methods fedrecgel                what a method does, its settings, what leaves the device
+  fedrecgel train --dataset mine.csv         your own interactions
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands."""
+    top = argparse.ArgumentParser(
+        prog="fedrecgel",
+        description="Federated recommendation: recommenders trained while every user's clicks stay on the device.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for module in (train, data, methods, doctor):
+        module.add_parser(commands)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; exit code 2 for wrong input, 1 for a failed run, 130 for Ctrl-C."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words  # anywhere on the line, so it is taken out before parsing
+    args = parser().parse_args([word for word in words if word != "--debug"])
+    try:
+        code: int = args.run(args)
+    except FedrecgelError as error:
+        if debug:
+            raise
+        print(f"fedrecgel: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        print("fedrecgel: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # `fedrecgel … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if debug:
+            raise
+        print(
+            f"fedrecgel: unexpected {type(error).__name__}: {error}. Run again with --debug for the traceback.",
+            file=sys.stderr,
+        )
+        return 1
+    return code

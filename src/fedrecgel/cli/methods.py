@@ -1,0 +1,67 @@
+"""`fedrecgel methods`: what there is, what each does, and what leaves the device."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from fedrecgel.cli.common import describe_fields
+from fedrecgel.experiments.config import lookup
+from fedrecgel.methods import METHODS
+from fedrecgel.methods.base import Method
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+    Subparsers = _SubParsersAction[ArgumentParser]
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add `methods`."""
+    parser = subparsers.add_parser("methods", help="list methods, or explain one")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="explain this method")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.set_defaults(run=run_methods)
+
+
+def run_methods(args: Namespace) -> int:
+    """Print the list or one method."""
+    chosen = {args.name: lookup("method", args.name, METHODS)} if args.name else METHODS
+    if args.json:
+        print(json.dumps([facts(name, kind) for name, kind in chosen.items()], indent=1))
+    elif args.name:
+        print(explain(args.name, chosen[args.name]))
+    else:
+        for name, kind in chosen.items():
+            print(f"{name:<12}{kind.kind:<12}{kind.paper:<55}{inspect.getdoc(kind).splitlines()[0]}")  # type: ignore[union-attr]
+    return 0
+
+
+def facts(name: str, kind: type[Method]) -> dict[str, Any]:
+    """One method for programs."""
+    method = kind()
+    return {
+        "name": name,
+        "kind": kind.kind,
+        "paper": kind.paper,
+        "hyperparameters": asdict(method),
+        "variants": {variant: dict(values) for variant, values in kind.variants.items()},
+        "leaves_device": sorted(kind.sends),
+        "server_needs": method.server_needs.name.lower(),
+    }
+
+
+def explain(name: str, kind: type[Method]) -> str:
+    """One method for people: its module docstring, its hyper-parameters, what it sends."""
+    about = inspect.getdoc(sys.modules[kind.__module__]) or ""
+    variants = "".join(f"\nvariant {variant}: {dict(values)}" for variant, values in kind.variants.items())
+    return (
+        f"{name} ({kind.kind})\n\n{about}\n\n"
+        f"Hyper-parameters (--set method.KEY=VALUE):\n{describe_fields(kind)}{variants}\n\n"
+        f"Leaves the device: {', '.join(sorted(kind.sends))}\n"
+        f"The server needs: {kind().server_needs.name.lower()}"
+    )

@@ -1,0 +1,49 @@
+"""The table a run ends with: the method beside popularity, in percent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedrecgel.experiments.result import Result
+
+
+def result_table(result: Result) -> str:
+    """Both rankings, the protocol in a line, the cost in a line."""
+    summary = result.summary
+    protocol, data, seconds = summary["protocol"], summary["data"], summary["seconds"]
+    names = list(summary["metrics"])
+    method = f"{summary['method']}{_marks(summary)}"
+    width = max(24, len(method) + 4)
+    lines = [" " * width + "".join(f"{name:>9}" for name in names)]
+    blocks = [(f"among {protocol['candidates']} candidates", summary["reference"], summary["metrics"])]
+    if summary["metrics_full"] is not None:
+        blocks.append(("whole catalogue", summary["reference_full"], summary["metrics_full"]))
+    for title, reference, found in blocks:
+        lines.append(title)
+        lines += [_row("  popularity", width, names, reference["popularity"]), _row(f"  {method}", width, names, found)]
+    lines.append(
+        f"\n{summary['dataset']}: {data['users']:,} users, {data['items']:,} items, "
+        f"{data['interactions']:,} interactions; seed {summary['seed']}; "
+        f"round {protocol['selected_round']} of {summary['rounds']} ({protocol['selection']})\n"
+        f"held out: {protocol['ties']}; split {protocol['fingerprint'][:12]}"
+    )
+    clients = sum(line["clients"] for line in result.history)
+    lines.append(
+        f"{seconds['train']:.1f} s training, {seconds['evaluate']:.1f} s evaluation; per client and round "
+        f"{summary['bytes']['up'] / clients / 1e6:.2f} MB up, {summary['bytes']['down'] / clients / 1e6:.2f} MB down"
+    )
+    return "\n".join(lines)
+
+
+def _marks(summary: dict[str, Any]) -> str:
+    """Whatever makes a number less comparable stands beside the name."""
+    marks = [summary["variant"]] if summary["variant"] else []
+    if summary["protocol"]["selection"] == "test":
+        marks.append("selected on test")
+    if summary["protocol"]["negatives"].startswith("leaky"):
+        marks.append("leaky negatives")
+    return f" ({', '.join(marks)})" if marks else ""
+
+
+def _row(title: str, width: int, names: list[str], values: dict[str, float]) -> str:
+    return f"{title:<{width}}" + "".join(f"{100 * values[name]:>9.2f}" for name in names)

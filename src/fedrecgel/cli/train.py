@@ -1,0 +1,124 @@
+"""`fedrecgel train`: one run, watched."""
+
+from __future__ import annotations
+
+import signal
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, get_type_hints
+
+from fedrecgel.cli.common import add_set_option, config_of, describe_fields
+from fedrecgel.cli.progress import Progress
+from fedrecgel.cli.table import result_table
+from fedrecgel.data.load import NAMES
+from fedrecgel.experiments.config import Config
+from fedrecgel.experiments.result import open_run
+from fedrecgel.experiments.run_folder import RunFolder
+from fedrecgel.experiments.training import Interrupted, load_split, train_config
+from fedrecgel.methods import METHODS
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+    Subparsers = _SubParsersAction[ArgumentParser]
+
+INTERRUPTED = 130
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add `train`."""
+    parser = subparsers.add_parser(
+        "train",
+        help="train and evaluate a method",
+        description="Train a federated recommender and evaluate it beside popularity. Without options: FedRecGEL on "
+        "the generated data set `demo`.",
+        epilog=_epilog(),
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("config", nargs="?", metavar="CONFIG.toml", help="settings; flags and --set come on top")
+    parser.add_argument("--dataset", metavar="NAME|PATH", help=f"{', '.join(NAMES)}, or a file")
+    parser.add_argument("--method", metavar="NAME", help=", ".join(METHODS))
+    parser.add_argument("--rounds", type=int, metavar="N", help="communication rounds")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of everything but the split")
+    parser.add_argument("--out", metavar="DIR", help="run folder (default runs/<dataset>-<method>-s<seed>)")
+    parser.add_argument("--data-dir", metavar="DIR", help="folder with the raw files of named data sets")
+    parser.add_argument("--device", metavar="DEV", help="cpu, cuda, cuda:1, mps")
+    parser.add_argument("--engine", metavar="NAME", help="where the clients live: local")
+    parser.add_argument("--channel", metavar="NAME", help="between devices and server: plain")
+    add_set_option(parser)
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted run, to the same bits")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    parser.set_defaults(run=run_train)
+
+
+def _epilog() -> str:
+    sections = [
+        describe_fields(kind, prefix=f"{name}.")
+        for name, kind in get_type_hints(Config).items()
+        if name != "method" and name in {entry.name for entry in fields(Config)}
+    ]
+    return (
+        "examples:\n"
+        "  fedrecgel train --dataset filmtrust --method fedncf --seed 1\n"
+        "  fedrecgel train --set method.rho_co=0.05 --set evaluation.every=5 --out runs/wider\n"
+        "  fedrecgel train --set method.variant=paper        Algorithm 1 to the letter\n"
+        "  fedrecgel train runs/wider/config.toml            the same run again, bit for bit\n\n"
+        "settings for CONFIG.toml and --set (hyper-parameters: `fedrecgel methods NAME`):\n" + "\n".join(sections)
+    )
+
+
+def run_train(args: Namespace) -> int:
+    """Train, or show a run that is finished already."""
+    config = config_of(args)
+    folder = RunFolder(Path(args.out) if args.out else config.default_out)
+    state = folder.claim(config.to_dict(), resume=args.resume)
+    if state == "finished":
+        if not args.quiet:
+            print(result_table(open_run(folder.path)))
+            print(f"\nNothing to do: this run was finished before. Results are in {folder.path}")
+        return 0
+    progress = Progress(config, quiet=args.quiet)
+    progress.say(f"Loading {config.data.name} …")
+    split = load_split(config)
+    progress.start(split)
+    with _stop_on_interrupt(progress) as should_stop, progress:
+        try:
+            result = train_config(
+                config,
+                split,
+                folder,
+                resume=args.resume,
+                watch=progress.watch,
+                should_stop=should_stop,
+            )
+        except Interrupted as stopped:
+            progress.close()
+            progress.say(f"Stopped after round {stopped.rounds}. Continue with the same command and --resume.")
+            return INTERRUPTED
+    if not args.quiet:
+        print(result_table(result))
+        print(f"\nResults are in {folder.path}")
+    return 0
+
+
+@contextmanager
+def _stop_on_interrupt(progress: Progress) -> Iterator[Callable[[], bool]]:
+    """Ctrl-C finishes the round, writes a checkpoint and stops; a second one stops at once."""
+    asked = False
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        progress.say("Finishing this round; press Ctrl-C again to stop at once …")
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,132 @@
+"""Files of tensors, written atomically, and the checkpoint made of them: resuming equals not stopping."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from fedrecgel.errors import RunFolderError, StorageError
+from fedrecgel.methods.base import Server
+from fedrecgel.tensors import Tensors
+
+FORMAT = "fedrecgel-1"
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write(temporary path)` make the file, then move it into place: readers see the old file or the new one.
+
+    Raises:
+        StorageError: the disk is full or the folder cannot be written; the old file is untouched.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except (OSError, SafetensorError) as error:
+        raise StorageError(
+            f"'{path}' could not be written: {error}. What was there before is untouched; "
+            f"make room or choose another --out, then continue with --resume."
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename is safe from a power cut only once its folder is on disk."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def write_tensors(path: Path, tensors: Tensors, about: Mapping[str, Any]) -> None:
+    """Tensors and a JSON description in one safetensors file (no pickle: loading runs no code)."""
+    contiguous = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    metadata = {"format": FORMAT, "about": json.dumps(about)}
+    write_atomically(path, lambda temporary: save_file(contiguous, temporary, metadata))
+
+
+def read_tensors(path: Path) -> tuple[Tensors, dict[str, Any]]:
+    """What `write_tensors` wrote.
+
+    Raises:
+        StorageError: the file is missing or truncated.
+        RunFolderError: it is no file of this package.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise RunFolderError(f"'{path}' should be a file of this package. Found another safetensors file.")
+            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(metadata["about"])  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise StorageError(
+            f"'{path}' should be a complete safetensors file. It cannot be read: {error}. "
+            f"Restore it from a copy, or start again in another folder."
+        ) from error
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A model at the end of a round: what devices download, and what they keep."""
+
+    round: int
+    shared: Tensors
+    clients: Tensors
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything a run needs to go on; randomness has no state to save."""
+
+    round: int
+    """Rounds finished."""
+    run: str
+    """Fingerprint of the run it belongs to."""
+    server: Server
+    clients: Tensors
+    best: Snapshot | None
+    """The selected model so far, when the last one is not what will be reported."""
+    totals: Mapping[str, float]
+    """Seconds and bytes so far, and the best value of the selection metric."""
+
+    def write(self, path: Path) -> None:
+        """Replace the file atomically."""
+        groups = {"shared": self.server.shared, "kept": self.server.kept, "clients": self.clients}
+        if self.best is not None:
+            groups |= {"best-shared": self.best.shared, "best-clients": self.best.clients}
+        tensors = {f"{group}/{name}": value for group, named in groups.items() for name, value in named.items()}
+        best_round = None if self.best is None else self.best.round
+        about = {"round": self.round, "run": self.run, "best_round": best_round, "totals": dict(self.totals)}
+        write_tensors(path, tensors, about)
+
+    @classmethod
+    def read(cls, path: Path) -> Checkpoint:
+        """The latest complete checkpoint."""
+        tensors, about = read_tensors(path)
+        groups: dict[str, Tensors] = {}
+        for key, value in tensors.items():
+            group, _, name = key.partition("/")
+            groups.setdefault(group, {})[name] = value
+        if not {"round", "run", "totals"} <= about.keys() or "shared" not in groups:
+            raise RunFolderError(f"'{path}' should be a checkpoint. Found another file of this package.")
+        best = None
+        if about["best_round"] is not None:
+            best = Snapshot(about["best_round"], groups["best-shared"], groups.get("best-clients", {}))
+        server = Server(groups["shared"], groups.get("kept", {}))
+        return cls(about["round"], about["run"], server, groups.get("clients", {}), best, about["totals"])

@@ -1,0 +1,122 @@
+"""Result: a trained run, in memory or opened from its folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fedrecgel.data.item_sets import ItemSets
+from fedrecgel.engine.checkpoint import read_tensors, write_tensors
+from fedrecgel.errors import ConfigError, RunFolderError, unknown
+from fedrecgel.experiments.config import Config, read_config
+from fedrecgel.experiments.run_folder import RunFolder, write_text
+from fedrecgel.methods.base import Download, Server
+from fedrecgel.tensors import Tensors
+
+TRAIN = ("train_ptr", "train_items", "train_counts")
+"""A client's own training rows: kept with its private tensors, to leave them out of recommendations."""
+
+
+class Recommendation(NamedTuple):
+    """One recommended item."""
+
+    item: int | str
+    score: float
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A finished run: its numbers and its model."""
+
+    config: Config
+    summary: dict[str, Any]
+    history: list[dict[str, Any]]
+    """One entry per round, as in metrics.jsonl."""
+    shared: Tensors
+    clients: Tensors
+    train: ItemSets
+    user_ids: list[int] | list[str]
+    item_ids: list[int] | list[str]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """HR@K, NDCG@K and MRR against the candidates."""
+        return dict(self.summary["metrics"])
+
+    @property
+    def metrics_full(self) -> dict[str, float]:
+        """The same against the whole catalogue."""
+        return dict(self.summary["metrics_full"])
+
+    @property
+    def reference(self) -> dict[str, dict[str, float]]:
+        """The popularity row."""
+        return dict(self.summary["reference"])
+
+    def recommend(self, user: int | str, k: int = 10) -> list[Recommendation]:
+        """The k best items for a user among those it has not trained on.
+
+        Raises:
+            ConfigError: the user is unknown, or k is not positive.
+        """
+        if k < 1:
+            raise ConfigError(f"k should be at least 1. Found {k}.")
+        if user not in self.user_ids:
+            raise ConfigError(unknown("user", str(user), [str(known) for known in self.user_ids]))
+        number = self.user_ids.index(user)  # type: ignore[arg-type]  # ids are all integers or all text
+        method = self.config.method.build()
+        private = {name: value[number : number + 1] for name, value in self.clients.items()}
+        down = method.broadcast(Server(self.shared), torch.tensor([number]))
+        down = Download(method.unpack(down.shared), down.each)
+        scores = method.score(private, down, torch.arange(len(self.item_ids))[None, :])[0]
+        own = self.train.items[self.train.ptr[number] : self.train.ptr[number + 1]]
+        scores[torch.from_numpy(own).long()] = -torch.inf
+        best = torch.topk(scores, min(k, len(self.item_ids) - len(own)))
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [Recommendation(self.item_ids[item], score) for item, score in pairs]
+
+    def save(self, path: str | Path) -> None:
+        """Write a run folder that `fedrecgel.open` reads.
+
+        Raises:
+            RunFolderError: the folder holds something else.
+        """
+        folder = RunFolder(Path(path))
+        if folder.claim(self.config.to_dict(), resume=False) == "finished":
+            return
+        write_text(folder.config, self.config.to_toml())
+        write_text(folder.metrics, "".join(json.dumps(line) + "\n" for line in self.history))
+        self.write_model(folder)
+
+    def write_model(self, folder: RunFolder) -> None:
+        """The model, then the summary: a folder with a summary is complete."""
+        write_tensors(folder.server, self.shared, {"item_ids": self.item_ids})
+        rows = (self.train.ptr, self.train.items, self.train.counts)
+        own = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in zip(TRAIN, rows, strict=True)}
+        write_tensors(folder.clients, {**self.clients, **own}, {"user_ids": self.user_ids})
+        write_text(folder.summary, json.dumps(self.summary, indent=1) + "\n")
+
+
+def open_run(path: str | Path) -> Result:
+    """Open the run folder of a finished run.
+
+    Raises:
+        RunFolderError: there is no finished run.
+        StorageError: a file is missing or damaged.
+    """
+    folder = RunFolder(Path(path))
+    if not folder.config.exists():
+        raise RunFolderError(f"'{path}' should be a run folder. It has no config.toml.")
+    summary = folder.read_summary()
+    shared, catalogue = read_tensors(folder.server)
+    clients, people = read_tensors(folder.clients)
+    ptr, items, counts = (clients.pop(name).numpy() for name in TRAIN)
+    train = ItemSets(len(catalogue["item_ids"]), ptr, items, counts)
+    config = read_config(folder.config)
+    history = folder.read_history()
+    return Result(config, summary, history, shared, clients, train, people["user_ids"], catalogue["item_ids"])

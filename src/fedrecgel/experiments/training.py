@@ -1,0 +1,265 @@
+"""Train: the loop around `engine.run.run` that evaluates, selects, records and checkpoints."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedrecgel.data.federation import Federation
+from fedrecgel.data.load import load
+from fedrecgel.data.split import Split, leave_one_out
+from fedrecgel.draws import Draws
+from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
+from fedrecgel.engine.local import LocalEngine
+from fedrecgel.engine.run import Round, run
+from fedrecgel.engine.store import ClientStore
+from fedrecgel.errors import ConfigError, RunError, RunFolderError
+from fedrecgel.evaluation.ranking import metrics
+from fedrecgel.experiments.config import Config, MethodSettings, from_dict
+from fedrecgel.experiments.result import Result
+from fedrecgel.experiments.run_folder import RunFolder, run_fingerprint, write_text
+from fedrecgel.experiments.summary import summarise
+from fedrecgel.methods.base import Problem, Server
+from fedrecgel.privacy.channel import CHANNELS, check_channel
+from fedrecgel.tensors import moved
+
+Line = dict[str, Any]
+"""One round of metrics.jsonl."""
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error: the run can be resumed
+    """Training stopped on request after this many rounds."""
+
+    def __init__(self, rounds: int) -> None:
+        super().__init__(f"stopped after round {rounds}")
+        self.rounds = rounds
+
+
+def train(
+    method: str, split: Split, *, rounds: int = 100, seed: int = 0, out: str | Path | None = None, **options: Any
+) -> Result:
+    """Train a method on a split.
+
+    Args:
+        method: a name that `fedrecgel methods` lists.
+        split: from `Interactions.split()`.
+        rounds: communication rounds.
+        seed: seed of everything but the split.
+        out: run folder to write while training; else use `Result.save` afterwards.
+        **options: hyper-parameters of the method, its `variant`, or settings of other sections, as in
+            `evaluation={"every": 5}`.
+    """
+    names = ("run", "sampling", "evaluation", "checkpoint", "local")
+    sections = {name: options.pop(name) for name in names if name in options}
+    data = split.interactions
+    sections["data"] = {"name": data.name, "min_interactions": data.min_interactions, **data.loaded_as}
+    sections["split"] = asdict(split.settings)
+    sections["method"] = {"name": method, **options}
+    sections["run"] = {"rounds": rounds, "seed": seed, **sections.get("run", {})}
+    config = from_dict(sections)
+    if config.split != split.settings:
+        raise ConfigError("selection = 'validation' needs validation items. Make the split with validation=True.")
+    return train_config(config, split, RunFolder(Path(out)) if out is not None else None)
+
+
+def load_split(config: Config) -> Split:
+    """The split a config describes."""
+    options = asdict(config.data)
+    interactions = load(options.pop("name"), data_dir=options.pop("dir"), **options)
+    return leave_one_out(interactions, config.split)
+
+
+def train_config(
+    config: Config,
+    split: Split | None = None,
+    folder: RunFolder | None = None,
+    *,
+    resume: bool = False,
+    watch: Callable[[Line], None] = lambda line: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Result:
+    """Train what a config describes, in a run folder if one is given.
+
+    Args:
+        config: every setting.
+        split: the data, if it is loaded already.
+        folder: where to write; None keeps everything in memory.
+        resume: continue from the folder's checkpoint.
+        watch: called after every round.
+        should_stop: asked after every round; when true, a checkpoint is written and Interrupted raised.
+    """
+    if folder is not None and folder.claim(config.to_dict(), resume=resume) == "finished":
+        raise RunFolderError(f"'{folder.path}' holds this run, finished. Open it, or choose another --out.")
+    training = Training(config, split or load_split(config), folder)
+    if resume:
+        training.restore()
+    elif folder is not None:
+        write_text(folder.config, config.to_toml())
+    training.fit(watch, should_stop)
+    return training.finish()
+
+
+class Training:
+    """One run in progress."""
+
+    def __init__(self, config: Config, split: Split, folder: RunFolder | None) -> None:
+        started = time.perf_counter()
+        self.config, self.split, self.folder = config, split, folder
+        self.settings = config.to_dict()
+        self.draws = Draws(config.run.seed)
+        self.method = config.method.build()
+        channel = CHANNELS[config.run.channel]()
+        check_channel(config.method.name, self.method, channel)
+        device, dtype = torch.device(config.run.device), getattr(torch, config.run.dtype)
+        federation = Federation(split, config.sampling, dtype, device)
+        problem = Problem(split.n_users, split.n_items, dtype, device)
+        self.store = ClientStore(self.method, problem, self.draws)
+        self.engine = LocalEngine(self.method, federation, channel, self.store, self.draws, config.local)
+        self.server = self.method.init_server(problem, self.draws)
+        self.round = 0
+        self.best: Snapshot | None = None
+        self.best_value = -math.inf
+        self.history: list[Line] = []
+        self.seconds_total = time.perf_counter() - started
+
+    @property
+    def fingerprint(self) -> str:
+        """What a checkpoint of this run carries."""
+        return run_fingerprint(self.settings, self.split.fingerprint)
+
+    def fit(self, watch: Callable[[Line], None], should_stop: Callable[[], bool]) -> None:
+        """Train up to the last round."""
+        started = time.perf_counter()
+        every = self.config.checkpoint.every
+        for finished in run(
+            self.method, self.engine, self.server, self.config.run.rounds, self.draws, start=self.round
+        ):
+            seconds = time.perf_counter() - started
+            line = self._record(finished, seconds)
+            self.seconds_total += time.perf_counter() - started
+            started = time.perf_counter()
+            stop = should_stop()
+            if stop or self.round % every == 0 or self.round == self.config.run.rounds:
+                self._checkpoint()
+            watch(line)
+            if stop and self.round < self.config.run.rounds:
+                raise Interrupted(self.round)
+            self.seconds_total += time.perf_counter() - started
+            started = time.perf_counter()
+
+    def _record(self, finished: Round, seconds: float) -> Line:
+        """Take over a finished round: check it, evaluate it when due, write its line."""
+        self.server, self.round = finished.server, finished.number + 1
+        loss = float(finished.trained.loss)
+        if not math.isfinite(loss):
+            raise RunError(
+                f"The loss of round {self.round} is {loss}: training diverged. Lower a learning rate or a radius; "
+                f"the last checkpoint is untouched."
+            )
+        line: Line = {
+            "round": self.round,
+            "loss": loss,
+            "seconds_train": seconds,
+            "seconds_evaluate": 0.0,
+            "clients": len(finished.cohort),
+            "bytes_up": finished.trained.bytes_up,
+            "bytes_down": finished.trained.bytes_down,
+        }
+        if self.round % self.config.evaluation.every == 0 or self.round == self.config.run.rounds:
+            started = time.perf_counter()
+            line |= self.evaluate("test", "candidates")
+            if self.split.validation is not None:
+                line["validation"] = self.evaluate("validation", "candidates")
+            self._select(line)
+            line["seconds_evaluate"] = time.perf_counter() - started
+        self.history.append(line)
+        if self.folder is not None:
+            self.folder.append(line)
+        return line
+
+    def evaluate(self, held_out: str, against: str) -> dict[str, float]:
+        """Metrics of the current model over all clients."""
+        settings = self.config.evaluation
+        return metrics(self.engine.ranks(self.server, held_out, against), settings.ks, settings.ties)
+
+    def _select(self, line: Line) -> None:
+        """Keep a copy of the best model so far, by HR at the largest K; the earliest wins a draw."""
+        selection = self.config.evaluation.selection
+        if selection == "last":
+            return
+        found = line["validation"] if selection == "validation" else line
+        value = found[f"HR@{max(self.config.evaluation.ks)}"]
+        if value > self.best_value:
+            clients = {name: tensor.clone() for name, tensor in self.store.tensors().items()}
+            self.best, self.best_value = Snapshot(self.round, self.server.shared, clients), value
+
+    def _checkpoint(self) -> None:
+        if self.folder is None:
+            return
+        totals = {"seconds_total": self.seconds_total, "best_value": self.best_value}
+        clients = self.store.tensors()
+        Checkpoint(self.round, self.fingerprint, self.server, clients, self.best, totals).write(self.folder.checkpoint)
+
+    def restore(self) -> None:
+        """Go back to the folder's last checkpoint; a run killed before its first one starts again."""
+        if self.folder is None:
+            raise RunFolderError("Only a run with a folder can be resumed.")
+        if not self.folder.checkpoint.exists():
+            self.history = self.folder.rewind(0)
+            return
+        saved = Checkpoint.read(self.folder.checkpoint)
+        if saved.run != self.fingerprint:
+            raise RunFolderError(
+                f"'{self.folder.checkpoint}' belongs to another run or other data. Choose another --out."
+            )
+        device = torch.device(self.config.run.device)
+        self.server = Server(moved(saved.server.shared, device), moved(saved.server.kept, device))
+        self.round, self.best = saved.round, saved.best
+        self.store.load(saved.clients)
+        self.best_value, self.seconds_total = saved.totals["best_value"], saved.totals["seconds_total"]
+        self.history = self.folder.rewind(saved.round)
+        write_text(self.folder.config, self.config.to_toml())
+
+    def finish(self) -> Result:
+        """Evaluate the reported model once more in full, and write the results."""
+        started = time.perf_counter()
+        if self.best is not None:
+            self.server = Server(moved(self.best.shared, torch.device(self.config.run.device)))
+            self.store.load(self.best.clients)
+        reported = self.best.round if self.best is not None else self.round
+        full = self.evaluate("test", "catalogue") if self.config.evaluation.full else None
+        seconds_full = time.perf_counter() - started
+        reference = self._reference()
+        self.seconds_total += time.perf_counter() - started
+        summary = summarise(self, reported, full, reference, seconds_full)
+        data = self.split.interactions
+        result = Result(
+            self.config,
+            summary,
+            self.history,
+            shared=moved(self.server.shared, torch.device("cpu")),
+            clients=moved(self.store.tensors(), torch.device("cpu")),
+            train=self.split.train,
+            user_ids=data.user_ids,
+            item_ids=data.item_ids,
+        )
+        if self.folder is not None:
+            result.write_model(self.folder)
+        return result
+
+    def _reference(self) -> dict[str, dict[str, float]]:
+        """Popularity on the same split, through the same engine."""
+        method = MethodSettings("popularity")
+        config = replace(self.config, method=method, run=replace(self.config.run, rounds=1))
+        reference = Training(config, self.split, None)
+        reference.fit(lambda line: None, lambda: False)
+        found = {"candidates": reference.evaluate("test", "candidates")}
+        if self.config.evaluation.full:
+            found["catalogue"] = reference.evaluate("test", "catalogue")
+        return found

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fedrecgel.data.columns import ColumnNames, choose_columns, pick_columns
+from fedrecgel.errors import DataError
+
+
+def table(**columns: Any) -> Any:
+    return pa.table({"user": [1, 1, 2], "item": [5, 6, 5]} | columns)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["user", "item", "timestamp", "rating"],
+        ["userID", "itemId", "time", "Score"],
+        [" uid ", "iid", "date", "weight"],
+        ["user_id:token", "item_id:token", "timestamp:float", "rating:float"],
+    ],
+)
+def test_names_people_use(names: list[str]) -> None:
+    chosen = choose_columns(["comment", *names])
+    assert list(chosen.values()) == names
+
+
+def test_optional_columns() -> None:
+    assert choose_columns(["item", "user"]) == {"user": "user", "item": "item", "timestamp": None, "rating": None}
+
+
+@pytest.mark.parametrize(
+    ("found", "names", "words"),
+    [
+        (["user"], ColumnNames(), r"should have a column 'item'\. Found: user\. Name it with --set data\.item"),
+        ([], ColumnNames(), "Found: no columns"),
+        (["user", "user_id", "item"], ColumnNames(), "several columns that could be the user: user, user_id"),
+        (["user", "item"], ColumnNames(rating="stars"), r"the column 'stars' \(data\.rating\)"),
+    ],
+)
+def test_missing_and_ambiguous(found: list[str], names: ColumnNames, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        choose_columns(found, names)
+
+
+def test_naming_a_column_settles_ambiguity() -> None:
+    assert choose_columns(["user", "user_id", "item"], ColumnNames(user="user_id"))["user"] == "user_id"
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        (np.array([3, 1, 2], dtype=np.uint8), [3, 1, 2]),
+        ([3.0, 1.0, 2.0], [3, 1, 2]),
+        (["b", "a", "c"], ["b", "a", "c"]),
+        (pa.array(["b", "a", "b"]).dictionary_encode(), ["b", "a", "b"]),
+        (pa.array(["b", "a", "b"], pa.string_view()), ["b", "a", "b"]),
+    ],
+)
+def test_ids(ids: Any, expected: list[Any]) -> None:
+    assert pick_columns(table(user=ids)).users.to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [
+        ([1, None, 2], "no missing values. Found 1 of 3"),
+        ([1.0, float("nan"), 2.0], "no missing values. Found 1 of 3"),
+        (["a", "", "b"], "Found empty ids"),
+        ([0.5, 1.0, 2.0], "Found fractions"),
+        ([float("inf"), 1.0, 2.0], "Found fractions"),
+        ([True, False, True], "integers or text. Found bool"),
+        ([[1], [2], [3]], "integers or text. Found list"),
+    ],
+)
+def test_bad_ids(ids: Any, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        pick_columns(table(user=ids))
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [20, 10, 30],
+        [0.2, 0.1, 0.3],
+        ["2020-01-02", "2020-01-01", "2020-01-03"],
+        ["2020-01-01 00:00:02", "2020-01-01 00:00:01", "2020-01-01 00:00:03"],
+        [datetime.date(2020, 1, day) for day in (2, 1, 3)],
+        [datetime.datetime(2020, 1, day, tzinfo=datetime.UTC) for day in (2, 1, 3)],
+    ],
+)
+def test_times_keep_their_order(times: list[Any]) -> None:
+    found = pick_columns(table(time=times)).times
+    assert found is not None
+    assert found.dtype == np.int64
+    assert np.argsort(found).tolist() == [1, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("role", "values", "words"),
+    [
+        ("time", [1, None, 2], "no missing values"),
+        ("time", ["soon", "now", "then"], "numbers or ISO dates. Found soon"),
+        ("time", [True, False, True], "numbers or dates. Found bool"),
+        ("rating", [1.0, float("nan"), 2.0], "no missing values"),
+        ("rating", ["good", "bad", "good"], "should hold numbers. Found"),
+    ],
+)
+def test_bad_times_and_ratings(role: str, values: list[Any], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        pick_columns(table(**{role: values}))
+
+
+def test_no_rows() -> None:
+    with pytest.raises(DataError, match="a header and no rows"):
+        pick_columns(table().slice(0, 0))
