@@ -8,13 +8,14 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from fedrecgel.cli.common import add_set_option, config_of
 from fedrecgel.data import demo
 from fedrecgel.data.audit import audit
 from fedrecgel.data.download import locate
-from fedrecgel.data.interactions import Interactions
-from fedrecgel.data.load import NAMES, load
+from fedrecgel.data.load import load_data
 from fedrecgel.data.sources import SOURCES
-from fedrecgel.errors import ConfigError, unknown
+from fedrecgel.experiments.config import lookup
+from fedrecgel.experiments.training import load_split
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -34,6 +35,7 @@ def add_parser(subparsers: Subparsers) -> None:
         action = actions.add_parser(name, help=text)
         action.add_argument("dataset", metavar="NAME|PATH", help="a name of `data list`, or a file")
         action.add_argument("--data-dir", metavar="DIR", help="folder with the raw files of named data sets")
+        add_set_option(action)
         action.add_argument("--json", action="store_true", help="print one JSON document")
         action.set_defaults(run=run)
     fetch = actions.add_parser("fetch", help="download into the cache")
@@ -53,7 +55,7 @@ def run_list(args: Namespace) -> int:
 
 def run_info(args: Namespace) -> int:
     """Print sizes, origin and licence."""
-    data = _load(args)
+    data = load_data(config_of(args).data)
     info = {
         "name": data.name,
         "users": data.n_users,
@@ -76,14 +78,14 @@ def run_info(args: Namespace) -> int:
 
 def run_audit(args: Namespace) -> int:
     """Print counts, fractions and warnings."""
-    data = _load(args)
-    found = asdict(audit(data.split()))
+    split = load_split(config_of(args))
+    found = asdict(audit(split))
     if args.json:
         print(json.dumps(found))
         return 0
     warnings = found.pop("warnings")
     _print_aligned(
-        {"name": data.name}
+        {"name": split.interactions.name}
         | {key: f"{value:.2%}" if isinstance(value, float) else value for key, value in found.items()}
     )
     for warning in warnings:
@@ -98,14 +100,8 @@ def run_fetch(args: Namespace) -> int:
     if args.dataset == "demo":
         print("demo is generated; there is nothing to fetch.")
         return 0
-    if args.dataset not in SOURCES:
-        raise ConfigError(unknown("data set", args.dataset, NAMES))
-    print(locate(SOURCES[args.dataset], progress=sys.stderr.isatty()).path)
+    print(locate(lookup("data set", args.dataset, SOURCES), progress=sys.stderr.isatty()).path)
     return 0
-
-
-def _load(args: Namespace) -> Interactions:
-    return load(args.dataset, data_dir=args.data_dir)
 
 
 def _print_aligned(values: dict[str, Any]) -> None:

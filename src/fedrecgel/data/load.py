@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from fedrecgel.data import demo
-from fedrecgel.data.columns import ALIASES, BY_NAME, ColumnNames, pick_columns
+from fedrecgel.data.columns import ALIASES, BY_NAME, ColumnNames, Columns, pick_columns
 from fedrecgel.data.download import locate, sha256_of
 from fedrecgel.data.files import read_table
 from fedrecgel.data.interactions import MIN_INTERACTIONS, Interactions
@@ -14,6 +18,30 @@ from fedrecgel.errors import ConfigError, DataError, unknown
 
 NAMES = ("demo", *SOURCES)
 """Every named data set."""
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Which interactions."""
+
+    name: str = "demo"
+    """A named data set, or the path of a .csv, .tsv, .parquet or .inter file."""
+    dir: str | None = None
+    """Folder with the raw files of named data sets; else FEDRECGEL_DATA, the cache, or a download."""
+    user: str | None = None
+    """Column of user ids in an own file; found by name when not given, like the next three."""
+    item: str | None = None
+    """Column of item ids."""
+    timestamp: str | None = None
+    """Column that orders a user's interactions."""
+    rating: str | None = None
+    """Column of ratings, used only by min_rating."""
+    min_interactions: Annotated[int, Meta(ge=1)] = MIN_INTERACTIONS
+    """Users with fewer interactions are dropped."""
+    min_rating: float | None = None
+    """Keep only interactions rated at least this."""
+    distinct: bool | None = None
+    """Keep only the latest interaction of each user-item pair; not given: as the data set says."""
 
 
 def load(
@@ -45,61 +73,65 @@ def load(
         ConfigError: the name is unknown, or columns are given for a named data set.
         DataError: the data cannot be found, read or used, or is not the published one.
     """
-    names = ColumnNames(user, item, timestamp, rating)
-    if name_or_path in NAMES and names != BY_NAME:
+    folder = None if data_dir is None else str(data_dir)
+    columns = (user, item, timestamp, rating)
+    name = name_or_path if isinstance(name_or_path, str) else str(name_or_path.absolute())  # a Path is never a name
+    return load_data(DataSettings(name, folder, *columns, min_interactions, min_rating, distinct))
+
+
+def load_data(settings: DataSettings) -> Interactions:
+    """The data these settings describe; it remembers them."""
+    name = settings.name
+    columns = ColumnNames(settings.user, settings.item, settings.timestamp, settings.rating)
+    if name in NAMES and columns != BY_NAME:
         raise ConfigError(
             f"data.user, data.item, data.timestamp and data.rating name columns of an own file, "
-            f"and '{name_or_path}' is a named data set. Leave them out."
+            f"and '{name}' is a named data set. Leave them out."
         )
-    if name_or_path == "demo":
-        return Interactions.from_columns(
-            demo.generate(),
-            name="demo",
-            min_interactions=min_interactions,
-            min_rating=min_rating,
-            distinct=bool(distinct),
-            source="generated",
-            licence="Apache-2.0",
-            sha256=demo.SHA256,
-        )
-    if isinstance(name_or_path, str) and name_or_path in SOURCES:
-        return _load_named(SOURCES[name_or_path], data_dir, min_interactions, min_rating, distinct)
-    path = Path(name_or_path).expanduser()
-    if isinstance(name_or_path, str) and not path.exists() and not _looks_like_path(name_or_path):
-        raise ConfigError(unknown("data set", name_or_path, NAMES))
-    roles = [role for role in ALIASES if role != "rating" or min_rating is not None or rating is not None]
-    table = read_table(path, names, roles)
+    if name == "demo":
+        loaded = _number(demo.generate(), settings, name, source="generated", licence="Apache-2.0", sha256=demo.SHA256)
+    elif name in SOURCES:
+        loaded = _load_named(SOURCES[name], settings)
+    else:
+        loaded = _load_file(name, settings, columns)
+    known = {key: value for key, value in asdict(settings).items() if value is not None}
+    return replace(loaded, loaded_as=known)
+
+
+def _number(columns: Columns, settings: DataSettings, name: str, **origin: Any) -> Interactions:
     return Interactions.from_columns(
-        pick_columns(table, names, str(path)),
-        name=path.stem,
-        min_interactions=min_interactions,
-        min_rating=min_rating,
-        distinct=bool(distinct),
-        source=str(path),
-        sha256=sha256_of(path),
+        columns,
+        name=name,
+        min_interactions=settings.min_interactions,
+        min_rating=settings.min_rating,
+        **{"distinct": bool(settings.distinct), **origin},
     )
 
 
-def _load_named(
-    source: Source,
-    data_dir: str | Path | None,
-    min_interactions: int,
-    min_rating: float | None,
-    distinct: bool | None,
-) -> Interactions:
-    raw = locate(source, data_dir)
-    loaded = Interactions.from_columns(
+def _load_file(name: str, settings: DataSettings, columns: ColumnNames) -> Interactions:
+    path = Path(name).expanduser()
+    if not path.exists() and not _looks_like_path(name):
+        raise ConfigError(unknown("data set", name, NAMES))
+    rated = settings.min_rating is not None or settings.rating is not None
+    table = read_table(path, columns, [role for role in ALIASES if role != "rating" or rated])
+    picked = pick_columns(table, columns, str(path))
+    return _number(picked, settings, path.stem, source=str(path), sha256=sha256_of(path))
+
+
+def _load_named(source: Source, settings: DataSettings) -> Interactions:
+    raw = locate(source, settings.dir)
+    distinct = source.distinct if settings.distinct is None else settings.distinct
+    loaded = _number(
         source.parse(raw.path),
-        name=source.name,
-        min_interactions=min_interactions,
-        min_rating=min_rating,
-        distinct=source.distinct if distinct is None else distinct,
+        settings,
+        source.name,
+        distinct=distinct,
         source=source.url or source.obtain,
         licence=source.licence,
         sha256=raw.sha256,
     )
-    as_published = min_interactions == MIN_INTERACTIONS and min_rating is None
-    if as_published and distinct in (None, source.distinct):
+    as_published = settings.min_interactions == MIN_INTERACTIONS and settings.min_rating is None
+    if as_published and distinct == source.distinct:
         _check_statistics(loaded, source, raw.path)
     return loaded
 

@@ -16,7 +16,7 @@ from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.draws import Draws
 from fedrecgel.errors import DataError
 
-Ties = Literal["random", "lowest-item", "last-row"]
+Ties = Literal["lowest-item", "random", "last-row"]
 Untimed = Literal["random", "file-order"]
 NO_ITEM = -1
 
@@ -28,9 +28,9 @@ class SplitSettings:
     seed: int = 42
     """Seed of ties, random hold-out and candidates; apart from the training seed, so that runs with other
     training seeds are compared on the same split (42 is the seed of the published preprocessing)."""
-    ties: Ties = "random"
-    """Which of several interactions at the latest time is held out: a random row (seeded), the one with the lowest
-    item number (the published rule), or the last row of the source."""
+    ties: Ties = "lowest-item"
+    """Which of several interactions at the latest time is held out: the one with the lowest item number (the published
+    rule), a random row (seeded), or the last row of the source."""
     untimed: Untimed = "random"
     """Data without timestamps: hold out a random row (as the published preprocessing does) or the last row."""
     validation: bool = False

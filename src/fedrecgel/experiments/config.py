@@ -14,7 +14,7 @@ import torch
 from msgspec import Meta
 
 from fedrecgel.data.federation import SamplingSettings
-from fedrecgel.data.interactions import MIN_INTERACTIONS
+from fedrecgel.data.load import DataSettings
 from fedrecgel.data.split import SplitSettings
 from fedrecgel.engine.local import LocalSettings
 from fedrecgel.errors import ConfigError, unknown
@@ -25,30 +25,6 @@ from fedrecgel.privacy.channel import CHANNELS
 
 Count = Annotated[int, Meta(ge=1)]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class DataSettings:
-    """Which interactions."""
-
-    name: str = "demo"
-    """A named data set, or the path of a .csv, .tsv, .parquet or .inter file."""
-    dir: str | None = None
-    """Folder with the raw files of named data sets; else FEDRECGEL_DATA, the cache, or a download."""
-    user: str | None = None
-    """Column of user ids in an own file; found by name when not given, like the next three."""
-    item: str | None = None
-    """Column of item ids."""
-    timestamp: str | None = None
-    """Column that orders a user's interactions."""
-    rating: str | None = None
-    """Column of ratings, used only by min_rating."""
-    min_interactions: Count = MIN_INTERACTIONS
-    """Users with fewer interactions are dropped."""
-    min_rating: float | None = None
-    """Keep only interactions rated at least this."""
-    distinct: bool | None = None
-    """Keep only the latest interaction of each user-item pair; not given: as the data set says."""
 
 
 @dataclass(frozen=True)

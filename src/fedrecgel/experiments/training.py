@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fedrecgel.data.federation import Federation
-from fedrecgel.data.load import load
+from fedrecgel.data.load import load_data
 from fedrecgel.data.split import Split, leave_one_out
 from fedrecgel.draws import Draws
 from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
@@ -58,7 +58,7 @@ def train(
     names = ("run", "sampling", "evaluation", "checkpoint", "local")
     sections = {name: options.pop(name) for name in names if name in options}
     data = split.interactions
-    sections["data"] = {"name": data.name, "min_interactions": data.min_interactions, **data.loaded_as}
+    sections["data"] = data.loaded_as or {"name": data.name, "min_interactions": data.min_interactions}
     sections["split"] = asdict(split.settings)
     sections["method"] = {"name": method, **options}
     sections["run"] = {"rounds": rounds, "seed": seed, **sections.get("run", {})}
@@ -70,9 +70,7 @@ def train(
 
 def load_split(config: Config) -> Split:
     """The split a config describes."""
-    options = asdict(config.data)
-    interactions = load(options.pop("name"), data_dir=options.pop("dir"), **options)
-    return leave_one_out(interactions, config.split)
+    return leave_one_out(load_data(config.data), config.split)
 
 
 def train_config(

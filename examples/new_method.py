@@ -1,0 +1,58 @@
+"""A new method in one file: matrix factorisation whose clients send item gradients.
+
+Run `python examples/new_method.py`. To ship it, move the class to src/fedrecgel/methods/ and add its line to METHODS.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+import fedrecgel as fr
+from fedrecgel.data.federation import ClientBatch
+from fedrecgel.draws import Draws
+from fedrecgel.methods.base import ClientResult, Download, Inbox, Problem, Server, Upload
+from fedrecgel.tensors import Ids, Tensors
+from fedrecgel.testing import check_method
+
+
+@dataclass(frozen=True, kw_only=True)
+class TinyMF(fr.Method):
+    """Score = u · v; the user vector stays on the device."""
+
+    paper: ClassVar[str] = "examples/new_method.py"
+    sends: ClassVar[frozenset[str]] = frozenset({"item"})
+    fraction: float = 0.5
+    lr: float = 2.0
+
+    def init_server(self, problem: Problem, draws: Draws) -> Server:
+        return Server({"item": problem.tensor(draws.generator("init").normal(0, 0.1, (problem.n_items, 16)))})
+
+    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> Tensors:
+        return {"user": problem.tensor(0.1 * draws.normal("init", 0, ids.numpy(), 16))}
+
+    def client_update(
+        self, private: Tensors, down: Download, batch: ClientBatch, round: int, draws: Draws
+    ) -> ClientResult:
+        user, rows, weights = private["user"], down.shared["item"][batch.rows], batch.row_weights(None)
+        logits = (rows @ user[:, :, None]).squeeze(2)
+        error = weights * (torch.sigmoid(logits) - batch.row_labels)
+        loss = (weights * torch.nn.functional.softplus(logits) - weights * batch.row_labels * logits).sum(1)
+        upload = Upload(batch.ids, {}, {"item": error[:, :, None] * user[:, None]}, batch.rows, torch.ones_like(loss))
+        return ClientResult({"user": user - self.lr * (error[:, None] @ rows).squeeze(1)}, upload, loss)
+
+    def server_update(self, server: Server, inbox: Inbox, round: int) -> Server:
+        return Server({"item": server.shared["item"] - self.lr * inbox.total()["item"]})
+
+    def score(self, private: Tensors, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+        return (down.shared["item"][items] @ private["user"][:, :, None]).squeeze(2)
+
+
+if __name__ == "__main__":
+    check_method(TinyMF(), rounds=100)
+    fr.METHODS["tiny-mf"] = TinyMF  # the registry line
+    result = fr.train("tiny-mf", fr.load("demo").split(), rounds=60)
+    for name, row in (("popularity", result.reference["popularity"]), ("tiny-mf", result.metrics)):
+        print(f"{name:<12}" + "  ".join(f"{metric} {100 * value:5.2f}" for metric, value in row.items()))

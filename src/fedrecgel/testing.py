@@ -1,0 +1,187 @@
+"""The contract any method must pass, ours or yours: `check_method(MyMethod(...))` raises AssertionError if it does not.
+
+- a batch of C clients equals C batches of one: nothing mixes clients;
+- padding changes nothing;
+- the order in which uploads arrive changes nothing;
+- only the names in `sends` leave the device, and no private tensor does;
+- stopping and going on from saved tensors equals not stopping;
+- it learns a checkerboard: even users like even items, odd users odd ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from fedrecgel.data.federation import ClientBatch, Federation
+from fedrecgel.data.interactions import Interactions
+from fedrecgel.data.split import Split
+from fedrecgel.draws import Draws
+from fedrecgel.engine.local import LocalEngine
+from fedrecgel.engine.run import run
+from fedrecgel.engine.store import ClientStore
+from fedrecgel.methods.base import ClientResult, Download, Method, Problem, Server
+from fedrecgel.privacy.channel import Plain
+from fedrecgel.tensors import Factors, Tensors
+
+TOLERANCE = 1e-10
+"""Relative, in float64: room for another order of summation, not for a mistake."""
+
+
+def check_method(method: Method, *, learns: bool = True, rounds: int = 60) -> None:
+    """Run the whole contract.
+
+    Args:
+        method: with hyper-parameters that learn within `rounds` on 40 clients.
+        learns: False for a reference that cannot tell users apart.
+        rounds: how long the checkerboard may take.
+    """
+    check_batch_independence(method)
+    check_padding_invariance(method)
+    check_upload_order(method)
+    check_only_sends_leaves(method)
+    check_resuming(method)
+    if learns:
+        check_checkerboard(method, rounds)
+
+
+def check_batch_independence(method: Method) -> None:
+    """Training clients together equals training each alone."""
+    setting = _Setting(method)
+    together = setting.update(torch.arange(8))
+    for row in range(8):
+        alone = setting.update(torch.tensor([row]))
+        _same(_slice(together.private, row), _slice(alone.private, 0), f"private tensors of client {row} trained alone")
+        _same(_sent(together, row, setting), _sent(alone, 0, setting), f"upload of client {row} trained alone")
+
+
+def check_padding_invariance(method: Method) -> None:
+    """Extra padded examples and rows change nothing."""
+    setting = _Setting(method)
+    ids = torch.arange(5)
+    plain = setting.update(ids)
+    padded = setting.update(ids, lambda batch: _widen(batch, 7))
+    _same(plain.private, padded.private, "private tensors with more padding")
+    for row in range(len(ids)):
+        _same(_sent(plain, row, setting), _sent(padded, row, setting), "upload with more padding")
+
+
+def check_upload_order(method: Method) -> None:
+    """The server does not care who answers first."""
+    setting = _Setting(method)
+    parts = [setting.update(ids).upload for ids in (torch.arange(3), torch.arange(3, 5), torch.arange(5, 9))]
+    servers = []
+    for order in ((0, 1, 2), (2, 0, 1)):
+        inbox = Plain().collect([parts[k] for k in order], setting.split.n_items, method.server_needs)
+        servers.append(method.server_update(setting.server, inbox, 0).shared)
+    _same(servers[0], servers[1], "server after uploads in another order")
+
+
+def check_only_sends_leaves(method: Method) -> None:
+    """Uploads carry only declared names."""
+    setting = _Setting(method)
+    result = setting.update(torch.arange(4))
+    names = {*result.upload.dense, *result.upload.rows}
+    assert names <= method.sends, f"{sorted(names - method.sends)} leave the device but are not in `sends`"
+    secret = set(result.private) - method.sends
+    assert not secret & names, f"private tensors {sorted(secret & names)} leave the device"
+
+
+def check_resuming(method: Method) -> None:
+    """Three rounds equal two rounds, saved and loaded, and one more."""
+    straight, parted = _Setting(method), _Setting(method)
+    last = list(run(method, straight.engine, straight.server, 3, straight.draws))[-1].server
+    halfway = list(run(method, parted.engine, parted.server, 2, parted.draws))[-1].server
+    saved = {name: value.clone() for name, value in parted.engine.store.tensors().items()}
+    fresh = _Setting(method)
+    fresh.engine.store.load(saved)
+    resumed = list(run(method, fresh.engine, halfway, 3, fresh.draws, start=2))[-1].server
+    for name, value in last.shared.items():
+        assert torch.equal(value, resumed.shared[name]), f"'{name}' differs after resuming"
+    for name, value in straight.engine.store.tensors().items():
+        assert torch.equal(value, fresh.engine.store.tensors()[name]), f"private '{name}' differs after resuming"
+
+
+def check_checkerboard(method: Method, rounds: int) -> None:
+    """Unseen items of the own colour score above those of the other for nine users in ten."""
+    users, items = np.meshgrid(np.arange(40), np.arange(120), indexing="ij")
+    own = (users + items) % 2 == 0
+    shown = own & (np.random.default_rng(0).random(own.shape) < 0.6)
+    split = Interactions.from_frame({"user": users[shown], "item": items[shown]}).split(candidates=20)
+    setting = _Setting(method, split)
+    server = list(run(method, setting.engine, setting.server, rounds, setting.draws))[-1].server
+    everyone = torch.arange(split.n_users)
+    down = method.broadcast(server, everyone)
+    scores = method.score(
+        setting.engine.store.read(everyone),
+        Download(method.unpack(down.shared), down.each),
+        torch.arange(split.n_items).expand(split.n_users, -1),
+    )
+    same, unseen = torch.from_numpy(own), torch.from_numpy(~shown)
+    right = _mean_where(scores, same & unseen) > _mean_where(scores, ~same & unseen)
+    assert right.double().mean() >= 0.9, f"the checkerboard is learnt for {right.double().mean():.0%} of users only"
+
+
+class _Setting:
+    """A small ragged federation in float64, with a server and an engine."""
+
+    def __init__(self, method: Method, split: Split | None = None) -> None:
+        self.method, self.draws, self.split = method, Draws(11), split or _random_split()
+        problem = Problem(self.split.n_users, self.split.n_items, torch.float64)
+        store = ClientStore(method, problem, self.draws)
+        federation = Federation(self.split, dtype=torch.float64)
+        self.engine = LocalEngine(method, federation, Plain(), store, self.draws)
+        self.server: Server = method.init_server(problem, self.draws)
+
+    def update(self, ids: Tensor, change: object = None) -> ClientResult:
+        """One `client_update`, on a changed batch if asked."""
+        down = self.method.broadcast(self.server, ids)
+        batch = self.engine.federation.batch(ids, 0, self.draws)
+        if callable(change):
+            batch = change(batch)
+        private = self.engine.store.read(ids)
+        return self.method.client_update(
+            private, Download(self.method.unpack(down.shared), down.each), batch, 0, self.draws
+        )
+
+
+def _random_split() -> Split:
+    generator = np.random.default_rng(5)
+    sizes = generator.integers(5, 25, 12)
+    users = np.repeat(np.arange(12), sizes)
+    items = np.concatenate([generator.choice(140, size, replace=False) for size in sizes])
+    return Interactions.from_frame({"user": users, "item": items}).split(candidates=30)
+
+
+def _widen(batch: ClientBatch, by: int) -> ClientBatch:
+    names = ("items", "labels", "mask", "rows", "row_counts", "row_mask", "slots")
+    return replace(batch, **{name: pad(getattr(batch, name), (0, by)) for name in names})
+
+
+def _sent(result: ClientResult, row: int, setting: _Setting) -> Tensors:
+    """What one client sends, with tables over the catalogue dense."""
+    upload = result.upload
+    sent = {name: (value.each() if isinstance(value, Factors) else value)[row] for name, value in upload.dense.items()}
+    for name, value in upload.rows.items():
+        table = value.new_zeros(setting.split.n_items, value.shape[2])
+        sent[name] = table.index_add_(0, upload.at[row], value[row])
+    return {**sent, "weight": upload.weight[row]}
+
+
+def _slice(tensors: Tensors, row: int) -> Tensors:
+    return {name: value[row] for name, value in tensors.items()}
+
+
+def _mean_where(scores: Tensor, mask: Tensor) -> Tensor:
+    return (scores * mask).sum(1) / mask.sum(1)
+
+
+def _same(found: Tensors, wanted: Tensors, what: str) -> None:
+    assert found.keys() == wanted.keys(), f"{what}: names differ"
+    for name, value in wanted.items():
+        gap = (found[name] - value).abs().max() if value.numel() else value.new_zeros(())
+        assert gap <= TOLERANCE * (1 + value.abs().max()), f"{what}: '{name}' differs by {gap:.2e}"

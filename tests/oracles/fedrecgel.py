@@ -1,0 +1,128 @@
+"""FedRecGEL for one client at a time: `nn.Module`, `torch.optim`, plain loops, dense item tables. Slow and obvious.
+
+The second writing of the method, against which the batched one is checked. With both radii zero it is FedNCF.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from fedrecgel.methods.fedrecgel import FedRecGEL
+
+
+class NeuMFModule(nn.Module):
+    """The textbook model: concatenated embeddings through a tower."""
+
+    def __init__(self, shared: dict[str, Tensor], gmf_dim: int) -> None:
+        super().__init__()
+        self.gmf_dim = gmf_dim
+        self.item_gmf = nn.Embedding(*shared["item_gmf"].shape, _weight=shared["item_gmf"].clone())
+        self.item_mlp = nn.Embedding(*shared["item_mlp"].shape, _weight=shared["item_mlp"].clone())
+        first = torch.cat([shared["w1_user"], shared["w1_item"]], dim=1)
+        weights = [first, shared["w2"], shared["w3"]]
+        self.tower = nn.ModuleList(_linear(w, shared[f"b{i}"][0]) for i, w in enumerate(weights, start=1))
+        out = torch.cat([shared["out_gmf"], shared["out_mlp"]], dim=0).T
+        self.predict = _linear(out, shared["out_bias"][0])
+
+    def forward(self, user: Tensor, items: Tensor) -> Tensor:
+        """Logits of one user's items."""
+        gmf, mlp = user[: self.gmf_dim], user[self.gmf_dim :]
+        hidden = torch.cat([mlp.expand(len(items), -1), self.item_mlp(items)], dim=1)
+        for layer in self.tower:
+            hidden = torch.relu(layer(hidden))
+        logits: Tensor = self.predict(torch.cat([gmf * self.item_gmf(items), hidden], dim=1))
+        return logits.squeeze(1)
+
+    def named(self, tensors: list[Tensor]) -> dict[str, Tensor]:
+        """Tensors in the order of `parameters()` under the names of the shared tensors."""
+        gmf, mlp, w1, b1, w2, b2, w3, b3, out, bias = tensors
+        cut = w1.shape[1] // 2
+        return {
+            "item_gmf": gmf,
+            "item_mlp": mlp,
+            "w1_user": w1[:, :cut],
+            "w1_item": w1[:, cut:],
+            "b1": b1[None],
+            "w2": w2,
+            "b2": b2[None],
+            "w3": w3,
+            "b3": b3[None],
+            "out_gmf": out[:, : self.gmf_dim].T,
+            "out_mlp": out[:, self.gmf_dim :].T,
+            "out_bias": bias[None],
+        }
+
+
+def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], dtype=weight.dtype)
+    layer.weight.data.copy_(weight)
+    layer.bias.data.copy_(bias)
+    return layer
+
+
+@dataclass
+class Client:
+    """One device: its vector and its optimiser, both kept over rounds."""
+
+    user: nn.Parameter
+    optimiser: torch.optim.Optimizer = field(init=False)
+
+    def attach(self, method: FedRecGEL) -> Client:
+        kind = torch.optim.Adam if method.user_optimiser == "adam" else torch.optim.SGD
+        self.optimiser = kind([self.user], lr=method.user_lr)
+        return self
+
+
+def local_loss(method: FedRecGEL, model: NeuMFModule, user: Tensor, items: Tensor, labels: Tensor) -> Tensor:
+    """Sum of chunk means, or one mean."""
+    size = method.chunk if method.reduction == "chunks" else max(1, len(items))
+    chunks = range(0, len(items), size)
+    losses = [binary_cross_entropy_with_logits(model(user, items[k : k + size]), labels[k : k + size]) for k in chunks]
+    return torch.stack(losses).sum() if losses else 0 * user.sum() + 0 * sum(p.sum() for p in model.parameters())
+
+
+def step_to_worst(parameters: list[Tensor], gradients: list[Tensor], rho: float) -> None:
+    """θ += ρ ∇L / (‖∇L‖ + 1e-12), one norm over all tensors."""
+    norm = torch.sqrt(sum(g.square().sum() for g in gradients))  # type: ignore[arg-type]
+    with torch.no_grad():
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter += rho * gradient / (norm + 1e-12)
+
+
+def client_update(
+    method: FedRecGEL, client: Client, shared: dict[str, Tensor], items: Tensor, labels: Tensor, g_norm: float = 0.0
+) -> dict[str, Tensor]:
+    """One round on one device: steps `client`, returns the gradient it sends.
+
+    `g_norm` is the number c with ∇f = c θ for this client.
+    """
+    model = NeuMFModule(shared, method.gmf_dim)
+    parameters = list(model.parameters())
+
+    def gradients(at: NeuMFModule, user: Tensor) -> tuple[list[Tensor], Tensor]:
+        *shared_part, user_part = torch.autograd.grad(
+            local_loss(method, at, user, items, labels), [*at.parameters(), user]
+        )
+        return shared_part, user_part
+
+    g_shared, g_user = gradients(model, client.user)
+    worst_user = client.user.detach().clone()
+    step_to_worst([worst_user], [g_user], method.rho_ur)
+    h_user = gradients(model, worst_user.requires_grad_())[1]
+    old_user = client.user.detach().clone().requires_grad_()
+    client.user.grad = h_user + g_norm * old_user.detach()
+    client.optimiser.step()
+
+    user = old_user
+    if method.order == "user-first":
+        user = client.user.detach().clone().requires_grad_()
+        g_shared = gradients(model, user)[0]
+    worst = copy.deepcopy(model)
+    step_to_worst(list(worst.parameters()), g_shared, method.rho_co)
+    h_shared = gradients(worst, user)[0]
+    return model.named([h + g_norm * p.detach() for h, p in zip(h_shared, parameters, strict=True)])
