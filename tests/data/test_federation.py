@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from builders import interactions_of, random_split
+from tests.builders import interactions_of, random_split
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -93,7 +93,7 @@ def test_a_diverged_model_never_looks_good(ties: TieRule) -> None:
 @given(st.integers(0, 2**31), st.integers(1, 120))
 def test_against_torchmetrics(seed: int, k: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    scores = torch.stack([torch.randperm(100, generator=generator) for _ in range(4)]).float()
+    scores = torch.stack([torch.randperm(100, generator=generator) for _ in range(4)]).float() + 1  # it ignores ≤ 0
     found = client_metrics(rank_against(scores[:, 0], scores[:, 1:]), (k,))
     relevant = torch.zeros(100, dtype=torch.bool)
     relevant[0] = True
@@ -101,7 +101,7 @@ def test_against_torchmetrics(seed: int, k: int) -> None:
         at_k = min(k, 100)
         assert found[f"HR@{k}"][client] == retrieval_hit_rate(row, relevant, top_k=at_k)
         assert float(found[f"NDCG@{k}"][client]) == pytest.approx(
-            float(retrieval_normalized_dcg(row, relevant, top_k=at_k)), abs=1e-6
+            float(retrieval_normalized_dcg(row, relevant, top_k=at_k)), abs=1e-5
         )
         assert float(found["MRR"][client]) == pytest.approx(float(retrieval_reciprocal_rank(row, relevant)), abs=1e-6)
 

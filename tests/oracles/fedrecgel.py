@@ -21,8 +21,10 @@ class NeuMFModule(nn.Module):
     def __init__(self, shared: dict[str, Tensor], gmf_dim: int) -> None:
         super().__init__()
         self.gmf_dim = gmf_dim
-        self.item_gmf = nn.Embedding(*shared["item_gmf"].shape, _weight=shared["item_gmf"].clone())
-        self.item_mlp = nn.Embedding(*shared["item_mlp"].shape, _weight=shared["item_mlp"].clone())
+        self.item_gmf = nn.Embedding(len(shared["item_gmf"]), gmf_dim, _weight=shared["item_gmf"].clone())
+        self.item_mlp = nn.Embedding(
+            len(shared["item_mlp"]), shared["item_mlp"].shape[1], _weight=shared["item_mlp"].clone()
+        )
         first = torch.cat([shared["w1_user"], shared["w1_item"]], dim=1)
         weights = [first, shared["w2"], shared["w3"]]
         self.tower = nn.ModuleList(_linear(w, shared[f"b{i}"][0]) for i, w in enumerate(weights, start=1))

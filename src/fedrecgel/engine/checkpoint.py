@@ -73,7 +73,9 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, Any]]:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
                 raise RunFolderError(f"'{path}' should be a file of this package. Found another safetensors file.")
-            return {name: file.get_tensor(name) for name in file.keys()}, json.loads(metadata["about"])  # noqa: SIM118
+            # Cloned into aligned memory: where a tensor lies in the file decides the last bits of products with it.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            return tensors, json.loads(metadata["about"])
     except (OSError, SafetensorError) as error:
         raise StorageError(
             f"'{path}' should be a complete safetensors file. It cannot be read: {error}. "

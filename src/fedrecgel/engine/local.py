@@ -62,7 +62,7 @@ class LocalEngine:
         losses: list[Tensor] = []
 
         def uploads() -> Iterator[Upload]:
-            for chosen in self._chunks(self.federation.n_examples(cohort)):
+            for chosen in chunks_by_length(self.federation.n_examples(cohort), self.settings.chunk_examples):
                 ids = cohort[chosen]
                 each = {name: value[chosen] for name, value in down.each.items()}
                 batch = self.federation.batch(ids, round, self.draws)
@@ -82,16 +82,6 @@ class LocalEngine:
             bytes_up=len(cohort) * n_bytes(inbox.total()),  # tables as dense as they are on a real wire
             bytes_down=len(cohort) * n_bytes(down.shared) + n_bytes(down.each),
         )
-
-    def _chunks(self, lengths: Int[Tensor, " C"]) -> Iterator[Int[Tensor, " c"]]:
-        """Positions of clients of similar length, longest first, at most `chunk_examples` after padding."""
-        order = torch.argsort(lengths, descending=True, stable=True)
-        start = 0
-        while start < len(order):
-            longest = max(1, int(lengths[order[start]]))
-            size = max(1, self.settings.chunk_examples // longest)
-            yield order[start : start + size]
-            start += size
 
     def ranks(self, server: Server, held_out: str, against: str) -> Ranks:
         """Rank every client's held-out item; clients without a validation item are left out."""
@@ -134,3 +124,14 @@ class LocalEngine:
         mask = torch.zeros(len(users), observed.n_items, dtype=torch.bool)
         mask[torch.from_numpy(owner), torch.from_numpy(observed.items[at]).long()] = True
         return mask
+
+
+def chunks_by_length(lengths: Int[Tensor, " C"], budget: int) -> Iterator[Int[Tensor, " c"]]:
+    """Positions of clients of similar length, longest first, at most `budget` examples after padding."""
+    order = torch.argsort(lengths, descending=True, stable=True)
+    start = 0
+    while start < len(order):
+        longest = max(1, int(lengths[order[start]]))
+        size = max(1, budget // longest)
+        yield order[start : start + size]
+        start += size

@@ -194,8 +194,11 @@ class Training:
         found = line["validation"] if selection == "validation" else line
         value = found[f"HR@{max(self.config.evaluation.ks)}"]
         if value > self.best_value:
-            clients = {name: tensor.clone() for name, tensor in self.store.tensors().items()}
-            self.best, self.best_value = Snapshot(self.round, self.server.shared, clients), value
+            shared, clients = (
+                {name: tensor.clone() for name, tensor in tensors.items()}
+                for tensors in (self.server.shared, self.store.tensors())
+            )
+            self.best, self.best_value = Snapshot(self.round, shared, clients), value
 
     def _checkpoint(self) -> None:
         if self.folder is None:

@@ -12,7 +12,12 @@ It is here to be looked at, and for its gradient g_norm, which Algorithm 1 adds 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,19 @@ def admissible_sigma(rho_co: float, rho_ur: float, *, n_shared: int, n_private: 
         rho / gaussian_reach(size, n_records) for rho, size in ((rho_co, n_shared), (rho_ur, n_private)) if rho > 0
     ]
     return min(limits, default=0.0)
+
+
+def regulariser_slopes(
+    shared: Sequence[Tensor], user: Float[Tensor, "C d"], n_records: Int[Tensor, " C"], rho_co: float, rho_ur: float
+) -> Float[Tensor, " C"]:
+    """`regulariser_slope` of every client at θ^k = (θ_co, θ_ur^k), with the largest σ its radii admit."""
+    sizes = {"n_shared": sum(value.numel() for value in shared), "n_private": user.shape[1]}
+    squared = torch.stack([value.square().sum() for value in shared]).sum() + user.square().sum(1)
+    slopes = []
+    for norm, count in zip(squared.tolist(), n_records.tolist(), strict=True):
+        sigma = admissible_sigma(rho_co, rho_ur, n_records=count, **sizes)
+        slopes.append(regulariser_slope(norm, n_parameters=sum(sizes.values()), n_records=count, sigma=sigma))
+    return torch.tensor(slopes, dtype=user.dtype, device=user.device)
 
 
 def lemma2(
