@@ -46,7 +46,8 @@ class Factors:
 
 def client_norm(values: Mapping[str, Tensor]) -> Float[Tensor, " C"]:
     """Euclidean norm of each client's slice of all tensors together."""
-    return torch.stack([value.flatten(1).square().sum(1) for value in values.values()]).sum(0).sqrt()
+    norms = [torch.linalg.vector_norm(value.flatten(1), dim=1) for value in values.values()]
+    return torch.linalg.vector_norm(torch.stack(norms), dim=0)
 
 
 def moved(values: Mapping[str, Tensor], device: torch.device) -> Tensors:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.builders import interactions_of, random_split
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.builders import interactions_of, random_split
 
 from fedrecgel.data.federation import ClientBatch, Federation, SamplingSettings
 from fedrecgel.data.split import Split, leave_one_out
@@ -32,9 +32,7 @@ def own(batch: ClientBatch, client: int) -> dict[str, list[float]]:
 
 @settings(max_examples=30, deadline=None)
 @given(subsets, st.integers(0, 99), st.integers(1, 6), st.booleans())
-def test_each_positive_is_followed_by_its_distinct_negatives(
-    users: list[int], round: int, k: int, leaky: bool
-) -> None:
+def test_each_positive_is_followed_by_its_distinct_negatives(users: list[int], round: int, k: int, leaky: bool) -> None:
     federation = Federation(SPLIT, SamplingSettings(k, leaky))
     ids = torch.tensor(users)
     batch = federation.batch(ids, round, DRAWS)
@@ -79,7 +77,7 @@ def test_a_client_draws_the_same_in_any_company(users: list[int], round: int) ->
 def test_rounds_and_seeds_draw_afresh() -> None:
     federation = Federation(SPLIT)
     ids = torch.arange(10)
-    items = [federation.batch(ids, round, Draws(seed)).items for round, seed in ((0, 0), (1, 0), (0, 1))]
+    items = [federation.batch(ids, t, Draws(seed)).items for t, seed in ((0, 0), (1, 0), (0, 1))]
     for first, second in ((0, 1), (0, 2), (1, 2)):
         assert float((items[first] == items[second]).double().mean()) < 0.5
         order = [items[k][0, ::5].tolist() for k in (first, second)]

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.builders import interactions_of, random_interactions, random_split
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.builders import interactions_of, random_interactions, random_split
 
 from fedrecgel.data.split import NO_ITEM, Split, Ties, Untimed, leave_one_out
 from fedrecgel.errors import DataError
@@ -151,7 +151,9 @@ def test_too_few_items() -> None:
 @pytest.mark.parametrize(("validation", "minimum"), [(False, 1), (True, 2)])
 def test_too_few_interactions_per_user(validation: bool, minimum: int) -> None:
     data = interactions_of([(0, item, item) for item in range(5)], 200, min_interactions=minimum)
-    with pytest.raises(DataError, match=rf"at least {minimum + 1} interactions.*Found data.min_interactions = {minimum}"):
+    with pytest.raises(
+        DataError, match=rf"at least {minimum + 1} interactions.*Found data.min_interactions = {minimum}"
+    ):
         leave_one_out(data, validation=validation)
 
 

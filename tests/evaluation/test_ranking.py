@@ -47,9 +47,10 @@ def test_counts_of_hand_made_scores() -> None:
 
 def brute_force(target: int, others: list[int], k: int, ties: TieRule) -> tuple[float, float, float]:
     """Average over every order in which the items may stand before a stable sort; or the worst of them."""
-    places = []
-    for order in permutations([(target, True), *((score, False) for score in others)]):
-        places.append(1 + [own for _, own in sorted(order, key=lambda entry: -entry[0])].index(True))
+    places = [
+        1 + [own for _, own in sorted(order, key=lambda entry: -entry[0])].index(True)
+        for order in permutations([(target, True), *((score, False) for score in others)])
+    ]
     if ties == "pessimistic":
         places = [max(places)]
     hits = [float(place <= k) for place in places]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.builders import TINY, random_interactions, random_split
 
 import fedrecgel
 from fedrecgel.engine.checkpoint import Checkpoint, read_tensors
@@ -15,7 +16,6 @@ from fedrecgel.experiments.config import Config, from_dict
 from fedrecgel.experiments.result import Result
 from fedrecgel.experiments.run_folder import RunFolder
 from fedrecgel.experiments.training import Interrupted, train_config
-from tests.builders import TINY, random_interactions, random_split
 
 SPLIT = random_split(n_users=16, n_items=130, validation=True)
 ROUND = {"round", "loss", "seconds_train", "seconds_evaluate", "clients", "bytes_up", "bytes_down"}
@@ -40,18 +40,20 @@ def content(folder: RunFolder) -> tuple[Any, ...]:
     """Everything a run leaves behind but its clock."""
     history = [{k: v for k, v in line.items() if "seconds" not in k} for line in folder.read_history()]
     summary = {k: v for k, v in folder.read_summary().items() if k != "seconds"}
-    models = [{k: v.numpy().tobytes() for k, v in read_tensors(path)[0].items()} for path in (folder.server, folder.clients)]
+    models = [
+        {k: v.numpy().tobytes() for k, v in read_tensors(path)[0].items()} for path in (folder.server, folder.clients)
+    ]
     return (*models, folder.config.read_text(), history, summary)
 
 
-class Crash(Exception):
+class CrashError(Exception):
     """The process dies."""
 
 
 def crash_at(round: int) -> Callable[[dict[str, Any]], None]:
     def watch(line: dict[str, Any]) -> None:
         if line["round"] == round:
-            raise Crash
+            raise CrashError
 
     return watch
 
@@ -61,15 +63,15 @@ def test_a_stopped_or_killed_run_resumes_to_the_same_bits(selection: str, tmp_pa
     settings = config(selection=selection)
     whole = RunFolder(tmp_path / "whole")
     train_config(settings, SPLIT, whole)
-    for round in range(1, 5):
-        stopped, killed = RunFolder(tmp_path / f"stopped{round}"), RunFolder(tmp_path / f"killed{round}")
+    for number in range(1, 5):
+        stopped, killed = RunFolder(tmp_path / f"stopped{number}"), RunFolder(tmp_path / f"killed{number}")
         asked = iter(range(1, 6))
         with pytest.raises(Interrupted) as caught:
-            train_config(settings, SPLIT, stopped, should_stop=lambda at=round, asked=asked: next(asked) == at)  # type: ignore[misc]
-        assert caught.value.rounds == round
-        assert Checkpoint.read(stopped.checkpoint).round == round
-        with pytest.raises(Crash):
-            train_config(settings, SPLIT, killed, watch=crash_at(round))
+            train_config(settings, SPLIT, stopped, should_stop=lambda at=number, asked=asked: next(asked) == at)  # type: ignore[misc]
+        assert caught.value.rounds == number
+        assert Checkpoint.read(stopped.checkpoint).round == number
+        with pytest.raises(CrashError):
+            train_config(settings, SPLIT, killed, watch=crash_at(number))
         for folder in (stopped, killed):
             train_config(settings, SPLIT, folder, resume=True)
             assert content(folder) == content(whole)
@@ -132,7 +134,7 @@ def test_what_a_run_writes(method: str, tmp_path: Path) -> None:
     }
     for key, inner in contract.items():
         assert inner <= set(summary[key]), key
-    assert METRICS <= set(summary["reference"]["popularity"])
+    assert set(summary["reference"]["popularity"]) >= METRICS
     assert {"seed", "commit"} <= set(summary)
     assert (summary["dataset"], summary["method"], summary["rounds"]) == ("tiny", method, 3)
     assert summary["data"] == {"users": 16, "items": 130, "interactions": len(SPLIT.interactions)}
@@ -175,7 +177,7 @@ def test_selection_on_validation_needs_validation_items() -> None:
 
 def test_another_split_is_not_resumed(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    with pytest.raises(Crash):
+    with pytest.raises(CrashError):
         train_config(config(), SPLIT, folder, watch=crash_at(3))
     before = folder.metrics.read_bytes()
     with pytest.raises(RunFolderError, match="other data"):

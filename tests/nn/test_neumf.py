@@ -54,7 +54,8 @@ class Case:
         leaves = {name: value.clone().requires_grad_() for name, value in shared.items()}
         own = user.clone().requires_grad_()
         logits = plain_logits(self.model, leaves, own, self.rows[client])
-        loss = (self.weights[client] * F.binary_cross_entropy_with_logits(logits, self.labels[client], reduction="none")).sum()
+        losses = F.binary_cross_entropy_with_logits(logits, self.labels[client], reduction="none")
+        loss = (self.weights[client] * losses).sum()
         gradients = torch.autograd.grad(loss, [*leaves.values(), own])
         return loss.detach(), dict(zip(leaves, gradients[:-1], strict=True)), gradients[-1]
 

@@ -12,7 +12,8 @@ from fedrecgel.tensors import client_norm
 @given(st.integers(0, 2**31), st.floats(0, 5), st.floats(1e-6, 1e6))
 def test_each_client_moves_by_rho_along_its_own_gradient(seed: int, rho: float, scale: float) -> None:
     generator = torch.Generator().manual_seed(seed)
-    shared = {"w": torch.randn(3, 2, generator=generator).double(), "b": torch.randn(1, 4, generator=generator).double()}
+    shapes = {"w": (3, 2), "b": (1, 4)}
+    shared = {name: torch.randn(*shape, generator=generator).double() for name, shape in shapes.items()}
     gradients = {
         name: scale * torch.randn(5, *value.shape, generator=generator).double() for name, value in shared.items()
     }

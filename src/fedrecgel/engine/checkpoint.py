@@ -18,6 +18,7 @@ from fedrecgel.methods.base import Server
 from fedrecgel.tensors import Tensors
 
 FORMAT = "fedrecgel-1"
+TEMPORARY = ".tmp"
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -26,7 +27,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     Raises:
         StorageError: the disk is full or the folder cannot be written; the old file is untouched.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}{TEMPORARY}")  # one name, so that a killed process leaves one file at most
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)

@@ -28,7 +28,7 @@ class LocalSettings:
 
     chunk_examples: int = 2048
     """Padded examples trained together: small enough for the cache, large enough to batch."""
-    chunk_scores: int = 65536
+    chunk_scores: int = 8192
     """Scores computed together in evaluation."""
 
 

@@ -74,9 +74,10 @@ def _worst_case_loss(
     """The two maxima, each by one first-order step: the private part first, then the shared one."""
     model = method.model
     view = model.meet(model.training_view(down.shared, batch.rows), user)
-    gradient = model.user_gradient(view, method.loss(view, user, batch)[1])
+    loss = method.local_loss(batch)
+    gradient = model.user_gradient(view, loss(view, user)[1])
     user = perturbed({"user": user}, {"user": gradient}, method.rho_ur)["user"]
     view = model.meet(view, user)
-    at = method.loss(view, user, batch)[1]
+    at = loss(view, user)[1]
     worst = perturbed(view, model.shared_gradients(view, user, at), method.rho_co)
-    return method.loss(worst, user, batch)[0]
+    return loss(worst, user)[0]

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from fedrecgel.engine.checkpoint import write_atomically
+from fedrecgel.engine.checkpoint import TEMPORARY, write_atomically
 from fedrecgel.errors import RunFolderError, StorageError
 
 Settings = Mapping[str, Mapping[str, Any]]
@@ -79,7 +79,7 @@ class RunFolder:
         if self.path.is_file():
             raise RunFolderError(f"--out should be a folder. '{self.path}' is a file.")
         if not self.config.exists():
-            if self.path.exists() and any(self.path.iterdir()):
+            if self.path.exists() and any(entry.suffix != TEMPORARY for entry in self.path.iterdir()):
                 raise RunFolderError(f"'{self.path}' is not empty and is no run folder. Choose another --out.")
             if resume:
                 raise RunFolderError(f"There is no run to resume in '{self.path}'. Leave --resume out to start one.")

@@ -23,6 +23,7 @@ after local epochs under secure aggregation.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -49,6 +50,7 @@ from fedrecgel.nn.optim import adam_moments, client_adam, server_adam
 from fedrecgel.tensors import Ids, Tensors
 
 Optimiser = Literal["adam", "sgd"]
+LocalLoss = Callable[[Tensors, Tensor], tuple[Tensor, Signals]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,12 +109,10 @@ class FedNCF(Method):
         """Add the item half of layer 1."""
         return {**shared, "item_half": self.model.item_half(shared)}
 
-    def loss(
-        self, view: Tensors, user: Float[Tensor, "C d"], batch: ClientBatch
-    ) -> tuple[Float[Tensor, " C"], Signals]:
-        """The local loss L_S(θ_co, θ_ur) and what its gradients are made of."""
-        weights = batch.row_weights(self.chunk if self.reduction == "chunks" else None)
-        return self.model.signals(view, user, batch.row_labels, weights)
+    def local_loss(self, batch: ClientBatch) -> LocalLoss:
+        """L_S as a function of (view, user): its value per client and what its gradients are made of."""
+        labels, weights = batch.row_labels, batch.row_weights(self.chunk if self.reduction == "chunks" else None)
+        return lambda view, user: self.model.signals(view, user, labels, weights)
 
     def step_user(self, private: Tensors, gradient: Float[Tensor, "C d"]) -> Tensors:
         """One step of the private user vectors."""
@@ -136,7 +136,7 @@ class FedNCF(Method):
         """One gradient: step the user vector with its part, send the rest."""
         user = private["user"]
         view = self.model.meet(self.model.training_view(down.shared, batch.rows), user)
-        loss, signals = self.loss(view, user, batch)
+        loss, signals = self.local_loss(batch)(view, user)
         stepped = self.step_user(private, self.model.user_gradient(view, signals))
         return ClientResult(stepped, self.pack(view, user, signals, batch), loss)
 

@@ -11,9 +11,9 @@ Paper to code: ε_ur Eq. 11 and g_ur Eq. 12 `private_sam`; step Eq. 13 `FedNCF.s
 `shared_sam`; Algorithm 1 `client_update` and `server_update`.
 
 Deviations: defaults follow the released code, the variant `paper` follows Algorithm 1 in every field it sets. The paper
-names no η; the variant takes 0.1, the released code's local rate. Both draw 10% of the clients (the paper is silent) and
-average uniformly (its text says weighted, its Algorithm 1 uniform). One ball spans all shared tensors of a client, not
-one per item: the paper says so, too. With both radii 0 this is FedNCF, the released code's own baseline.
+names no η; the variant takes 0.1, the released code's local rate. Both draw 10% of the clients (the paper is silent)
+and average uniformly (its text says weighted, its Algorithm 1 uniform). One ball spans all shared tensors of a client,
+not one per item: the paper says so, too. With both radii 0 this is FedNCF, the released code's own baseline.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from torch import Tensor
 
 from fedrecgel.data.federation import ClientBatch
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import ClientResult, Download, Inbox, Radius, Server, Upload
-from fedrecgel.methods.fedncf import FedNCF
+from fedrecgel.methods.base import ClientResult, Download, Inbox, Radius, Server
+from fedrecgel.methods.fedncf import FedNCF, LocalLoss
 from fedrecgel.nn.neumf import Signals
 from fedrecgel.nn.pac_bayes import regulariser_slopes
 from fedrecgel.nn.sam import perturbed
@@ -62,33 +62,36 @@ class FedRecGEL(FedNCF):
         """ClientUpdate of Algorithm 1."""
         user = private["user"]
         view = self.model.meet(self.model.training_view(down.shared, batch.rows), user)
-        loss, at = self.loss(view, user, batch)  # ∇L at (θ_co, θ_ur)
+        loss = self.local_loss(batch)
+        value, at = loss(view, user)  # ∇L at (θ_co, θ_ur)
         c = self.decay(down.shared, user, batch)
-        stepped = self.step_user(private, self.private_sam(view, user, at, batch) + c[:, None] * user)  # Eq. 13
+        stepped = self.step_user(private, self.private_sam(view, user, at, loss) + c[:, None] * user)  # Eq. 13
         if self.order == "user-first":
             user = stepped["user"]
             view = self.model.meet(view, user)
-            at = self.loss(view, user, batch)[1]
-        upload = self.shared_sam(view, user, at, batch)
+            at = loss(view, user)[1]
+        upload = self.pack(*self.shared_sam(view, user, at, loss), batch)
         if self.g_norm > 0:
             upload = replace(upload, dense={**upload.dense, "g_norm": c})
-        return ClientResult(stepped, upload, loss)
+        return ClientResult(stepped, upload, value)
 
-    def private_sam(self, view: Tensors, user: Float[Tensor, "C d"], at: Signals, batch: ClientBatch) -> Tensor:
+    def private_sam(self, view: Tensors, user: Float[Tensor, "C d"], at: Signals, loss: LocalLoss) -> Tensor:
         """g_ur: the user gradient at the worst nearby user vector."""
         gradient = self.model.user_gradient(view, at)
         if self.rho_ur == 0:
             return gradient
         worst = perturbed({"user": user}, {"user": gradient}, self.rho_ur)["user"]  # Eq. 11
         view = self.model.meet(view, worst)
-        return self.model.user_gradient(view, self.loss(view, worst, batch)[1])  # Eq. 12
+        return self.model.user_gradient(view, loss(view, worst)[1])  # Eq. 12
 
-    def shared_sam(self, view: Tensors, user: Float[Tensor, "C d"], at: Signals, batch: ClientBatch) -> Upload:
-        """g_co: the shared gradient at the worst nearby shared tensors."""
-        if self.rho_co > 0:
-            view = perturbed(view, self.model.shared_gradients(view, user, at), self.rho_co)  # Eq. 14
-            at = self.loss(view, user, batch)[1]
-        return self.pack(view, user, at, batch)  # Eq. 15
+    def shared_sam(
+        self, view: Tensors, user: Float[Tensor, "C d"], at: Signals, loss: LocalLoss
+    ) -> tuple[Tensors, Tensor, Signals]:
+        """Where g_co is taken: the worst nearby shared tensors, and the signals there."""
+        if self.rho_co == 0:
+            return view, user, at
+        worst = perturbed(view, self.model.shared_gradients(view, user, at), self.rho_co)  # Eq. 14
+        return worst, user, loss(worst, user)[1]  # Eq. 15
 
     def decay(self, shared: Tensors, user: Float[Tensor, "C d"], batch: ClientBatch) -> Float[Tensor, " C"]:
         """The number c with g_norm = c θ of each client; it travels instead of the dense c θ_co."""

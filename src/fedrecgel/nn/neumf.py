@@ -112,10 +112,10 @@ class NeuMF:
         self, view: Tensors, user: Float[Tensor, "C d"]
     ) -> tuple[Float[Tensor, "C K 1"], Float[Tensor, "C K g"], list[Float[Tensor, "C K _"]]]:
         gmf = view["rows_gmf"] * user[:, None, : self.gmf_dim]
-        h = torch.relu(self._half(view) + self._stretch(user) * view["phi"])
+        h = torch.add(self._half(view), self._stretch(user) * view["phi"]).relu_()
         inputs = [h]
         for layer in range(2, len(self.hidden) + 1):
-            h = torch.relu(h @ view[f"w{layer}"].mT + view[f"b{layer}"])
+            h = _affine(h, view[f"w{layer}"], view[f"b{layer}"]).relu_()
             inputs.append(h)
         return gmf @ view["out_gmf"] + h @ view["out_mlp"] + view["out_bias"], gmf, inputs
 
@@ -181,3 +181,8 @@ class NeuMF:
             network[f"w{layer}"] = Factors(signals.errors[layer - 1], signals.inputs[layer - 1])
             network[f"b{layer}"] = signals.errors[layer - 1].sum(1, keepdim=True)
         return network, {"item_gmf": rows["rows_gmf"], "item_mlp": rows["rows_mlp"]}
+
+
+def _affine(x: Float[Tensor, "C K i"], weight: Tensor, bias: Tensor) -> Float[Tensor, "C K o"]:
+    """X Wᵀ + b in one operation, for a shared [o, i] or a per-client [C, o, i] matrix."""
+    return F.linear(x, weight, bias[0]) if weight.dim() == 2 else torch.baddbmm(bias, x, weight.mT)

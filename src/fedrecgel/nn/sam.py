@@ -6,6 +6,8 @@ client axis, even where the unperturbed one is shared.
 
 from __future__ import annotations
 
+import torch
+
 from fedrecgel.tensors import Tensors, client_norm
 
 EPSILON = 1e-12
@@ -25,6 +27,6 @@ def perturbed(parameters: Tensors, gradients: Tensors, rho: float) -> Tensors:
     """
     scale = rho / (client_norm(gradients) + EPSILON)
     return {
-        name: parameters[name] + scale.view(-1, *[1] * (gradient.dim() - 1)) * gradient
+        name: torch.addcmul(parameters[name], scale.view(-1, *[1] * (gradient.dim() - 1)), gradient)
         for name, gradient in gradients.items()
     }

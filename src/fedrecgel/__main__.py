@@ -1,0 +1,7 @@
+"""`python -m fedrecgel`."""
+
+import sys
+
+from fedrecgel.cli.main import main
+
+sys.exit(main())

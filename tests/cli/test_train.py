@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+import fedrecgel
+from fedrecgel.cli.main import main
+from fedrecgel.cli.progress import Progress
+from fedrecgel.errors import ConfigError
+
+Capture = pytest.CaptureFixture[str]
+SMALL = [
+    word
+    for setting in ("method.gmf_dim=4", "method.mlp_dim=6", "method.fraction=0.5", "evaluation.every=1")
+    for word in ("--set", setting)
+]
+
+
+@pytest.fixture
+def csv(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.csv"
+    rows = [f"u{user},{(10 * user + k) % 160},{k}" for user in range(20) for k in range(10)]
+    path.write_text("\n".join(["user,item,timestamp", *rows]) + "\n")
+    return path
+
+
+def train(csv: Path, *words: str, out: str = "run") -> int:
+    return main(["train", "--dataset", str(csv), "--rounds", "2", "--out", str(csv.parent / out), *SMALL, *words])
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_an_own_file_from_start_to_table(csv: Path, capsys: Capture) -> None:
+    assert train(csv) == 0
+    printed = capsys.readouterr()
+    assert "popularity" in printed.out
+    assert "20 users, 160 items, 200 interactions" in printed.out
+    assert "round    2/2" in printed.err
+    run = csv.parent / "run"
+    names = {path.name for path in run.iterdir()}
+    assert names == {
+        "config.toml",
+        "metrics.jsonl",
+        "summary.json",
+        "server.safetensors",
+        "clients.safetensors",
+        "checkpoint",
+    }
+    summary = json.loads((run / "summary.json").read_text())
+    for name, value in summary["metrics"].items():
+        assert name in printed.out
+        assert f"{100 * value:.2f}" in printed.out
+    assert len(fedrecgel.open(run).recommend("u3", k=4)) == 4
+
+
+def test_a_finished_run_is_shown_again(csv: Path, capsys: Capture) -> None:
+    train(csv)
+    first = capsys.readouterr().out
+    before = files(csv.parent / "run")
+    assert train(csv) == 0
+    again = capsys.readouterr().out
+    assert again.splitlines()[:6] == first.splitlines()[:6]
+    assert "Nothing to do" in again
+    assert files(csv.parent / "run") == before
+
+
+def test_the_written_config_repeats_the_run(csv: Path) -> None:
+    train(csv)
+    assert main(["train", str(csv.parent / "run" / "config.toml"), "--out", str(csv.parent / "again"), "--quiet"]) == 0
+    first, second = (fedrecgel.open(csv.parent / name) for name in ("run", "again"))
+    assert first.metrics == second.metrics
+    assert first.recommend("u0") == second.recommend("u0")
+    assert first.config.to_dict() == second.config.to_dict()
+
+
+def test_quiet(csv: Path, capsys: Capture) -> None:
+    assert train(csv, "--quiet") == 0
+    assert train(csv, "--quiet") == 0
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--method", "fedrecgl"], "Did you mean 'fedrecgel'?"),
+        (["--dataset", "filmtrus"], "Did you mean 'filmtrust'?"),
+        (["--set", "method.rho_c=1"], "Did you mean 'rho_co'?"),
+        (["--set", "methods.rho_co=1"], "Did you mean 'method'?"),
+        (["--set", "rho_co"], "--set takes section.key=value"),
+        (["--rounds", "0"], "run.rounds cannot be 0"),
+        (["--device", "abacus"], "Try 'cpu'"),
+        (["--channel", "plane"], "Did you mean 'plain'?"),
+        (["--set", "split.candidates=155"], "Lower split.candidates"),
+        (["--resume"], "no run to resume"),
+        (["absent.toml"], "There is no config file 'absent.toml'"),
+    ],
+)
+def test_wrong_input_is_one_clear_sentence(words: list[str], message: str, csv: Path, capsys: Capture) -> None:
+    assert train(csv, *words) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert "Traceback" not in printed.err
+    assert printed.err.splitlines()[-1].startswith("fedrecgel: ")
+    assert printed.out == ""
+    assert not (csv.parent / "run").exists()
+
+
+def test_a_foreign_folder_stays_untouched(csv: Path, capsys: Capture) -> None:
+    (csv.parent / "run").mkdir()
+    (csv.parent / "run" / "thesis.tex").write_text("years of work")
+    assert train(csv) == 2
+    assert "is no run folder" in capsys.readouterr().err
+    assert files(csv.parent / "run") == {"thesis.tex": b"years of work"}
+
+
+def test_another_run_stays_untouched(csv: Path, capsys: Capture) -> None:
+    train(csv)
+    before = files(csv.parent / "run")
+    assert train(csv, "--seed", "7") == 2
+    assert "there run.seed = 0, here 7" in capsys.readouterr().err
+    assert files(csv.parent / "run") == before
+
+
+def test_a_failed_run_exits_with_1(csv: Path, capsys: Capture) -> None:
+    (csv.parent / "file").write_text("in the way")
+    assert train(csv, out="file/run") == 1
+    assert "could not be written" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_the_round_and_can_be_resumed(csv: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    watch = Progress.watch
+    pressed = iter([True])
+
+    def press(self: Progress, line: dict[str, object]) -> None:
+        watch(self, line)
+        if next(pressed, False):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Progress, "watch", press)
+    assert train(csv, "--set", "run.rounds=4") == 130
+    assert "Stopped after round 2. Continue with the same command and --resume." in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is before
+    assert train(csv, "--set", "run.rounds=4", "--resume", "--quiet") == 0
+    assert train(csv, "--set", "run.rounds=4", "--quiet", out="straight") == 0
+    first, second = (fedrecgel.open(csv.parent / name) for name in ("run", "straight"))
+    assert first.metrics == second.metrics
+    assert first.recommend("u0") == second.recommend("u0")
+
+
+def test_debug_shows_the_error_itself(csv: Path) -> None:
+    with pytest.raises(ConfigError, match="Did you mean"):
+        train(csv, "--debug", "--method", "fedrecgl")
+
+
+def test_help_lists_every_section(capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["train", "--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    for key in ("data.name", "split.ties", "sampling.negatives", "run.rounds", "evaluation.ks", "checkpoint.every"):
+        assert key in text

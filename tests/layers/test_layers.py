@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+import fedrecgel
+from fedrecgel.cli.common import field_docs
+from fedrecgel.experiments.config import Config
+from fedrecgel.methods import METHODS
+
+ROOT = Path(fedrecgel.__file__).parent
+ORDER = [
+    {"errors"},
+    {"tensors"},
+    {"tables"},
+    {"draws"},
+    {"data"},
+    {"nn"},
+    {"methods"},
+    {"privacy", "evaluation"},
+    {"engine"},
+    {"testing"},
+    {"experiments"},
+    {"report"},
+    {"cli"},
+    {"__main__"},
+]
+"""A name imports only from itself and from names above; two names on one line do not import each other."""
+LAYER = {name: level for level, names in enumerate(ORDER) for name in names}
+MODULES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
+
+
+def imported(path: Path) -> set[str]:
+    """The parts of this package a file imports, wherever the import stands."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} uses a relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        found |= {name.split(".")[1] for name in names if name.startswith("fedrecgel.")}
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_one_way(path: Path) -> None:
+    own = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    assert own in LAYER, f"{own} has no place in the order of imports"
+    for other in imported(path):
+        assert other == own or LAYER[other] < LAYER[own], f"{own} imports {other}"
+
+
+def test_the_walk_sees_imports() -> None:
+    assert {"errors", "methods", "tensors"} <= imported(ROOT / "privacy" / "channel.py")
+    assert "data" in imported(ROOT / "methods" / "base.py")
+
+
+def test_exported_names() -> None:
+    public = {
+        name for name, value in vars(fedrecgel).items() if not name.startswith("_") and not inspect.ismodule(value)
+    }
+    assert public == set(fedrecgel.__all__)
+    assert sorted(fedrecgel.__all__) == sorted(set(fedrecgel.__all__))
+
+
+def test_the_registry_is_the_folder() -> None:
+    files = {path.stem for path in (ROOT / "methods").glob("*.py")} - {"__init__", "base"}
+    assert set(METHODS) == files
+    for name, kind in METHODS.items():
+        assert kind.__module__ == f"fedrecgel.methods.{name}"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_explains_itself(name: str) -> None:
+    kind = METHODS[name]
+    about = sys.modules[kind.__module__].__doc__ or ""
+    assert "Idea" in about
+    assert kind.paper
+    assert kind.sends
+    docs = field_docs(kind)
+    assert [field.name for field in fields(kind) if not docs.get(field.name)] == []
+    assert inspect.getdoc(kind)
+
+
+@pytest.mark.parametrize("section", [field.name for field in fields(Config)])
+def test_every_setting_has_a_docstring(section: str) -> None:
+    kind = get_type_hints(Config)[section]
+    docs = field_docs(kind)
+    assert [field.name for field in fields(kind) if not docs.get(field.name)] == []
+
+
+def test_only_the_cli_prints() -> None:
+    for path in MODULES:
+        if path.relative_to(ROOT).parts[0] != "cli":
+            calls = [
+                node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
+            ]
+            assert not [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"], path
