@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: idle threads must not spin
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tensors in tests are tiny
+
 import pytest
 
 

@@ -44,10 +44,18 @@ class Factors:
         return Factors(self.left * by[:, None, None], self.right)
 
 
+@dataclass(frozen=True)
+class Summed:
+    """A sum over clients that was taken early; what each of them sent is gone."""
+
+    value: Tensor
+
+
 def client_norm(values: Mapping[str, Tensor]) -> Float[Tensor, " C"]:
     """Euclidean norm of each client's slice of all tensors together."""
     norms = [torch.linalg.vector_norm(value.flatten(1), dim=1) for value in values.values()]
-    return torch.linalg.vector_norm(torch.stack(norms), dim=0)
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms), dim=0)
+    return norm
 
 
 def moved(values: Mapping[str, Tensor], device: torch.device) -> Tensors:

@@ -26,7 +26,7 @@ from fedrecgel.engine.run import run
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.methods.base import ClientResult, Download, Method, Problem, Server
 from fedrecgel.privacy.channel import Plain
-from fedrecgel.tensors import Factors, Tensors
+from fedrecgel.tensors import Factors, Summed, Tensors
 
 TOLERANCE = 1e-10
 """Relative, in float64: room for another order of summation, not for a mistake."""
@@ -165,7 +165,11 @@ def _widen(batch: ClientBatch, by: int) -> ClientBatch:
 def _sent(result: ClientResult, row: int, setting: _Setting) -> Tensors:
     """What one client sends, with tables over the catalogue dense."""
     upload = result.upload
-    sent = {name: (value.each() if isinstance(value, Factors) else value)[row] for name, value in upload.dense.items()}
+    sent: Tensors = {}
+    for name, value in upload.dense.items():
+        if isinstance(value, Summed):
+            raise AssertionError(f"'{name}' was summed over clients before it left the devices")  # noqa: TRY004
+        sent[name] = (value.each() if isinstance(value, Factors) else value)[row]
     for name, value in upload.rows.items():
         table = value.new_zeros(setting.split.n_items, value.shape[2])
         sent[name] = table.index_add_(0, upload.at[row], value[row])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Bool, Int
+from msgspec import Meta
 from torch import Tensor
 
 from fedrecgel.data.federation import Federation
@@ -17,18 +21,20 @@ from fedrecgel.draws import Draws
 from fedrecgel.engine.run import Trained
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.evaluation.ranking import Ranks, rank_against
-from fedrecgel.methods.base import Download, Method, Server, Upload
+from fedrecgel.methods.base import ClientResult, Download, Method, Server, Upload
 from fedrecgel.privacy.channel import Channel
-from fedrecgel.tensors import Ids, n_bytes
+from fedrecgel.tensors import Ids, Tensors, n_bytes
 
 
 @dataclass(frozen=True)
 class LocalSettings:
-    """How much is done at once; results do not depend on it beyond rounding."""
+    """How much is done at once; metrics do not depend on it beyond rounding."""
 
-    chunk_examples: int = 2048
+    workers: Annotated[int, Meta(ge=0)] = 0
+    """Threads that train and score chunks at the same time; 0 takes all cores. Any number gives the same bits."""
+    chunk_examples: Annotated[int, Meta(ge=1)] = 2048
     """Padded examples trained together: small enough for the cache, large enough to batch."""
-    chunk_scores: int = 8192
+    chunk_scores: Annotated[int, Meta(ge=1)] = 8192
     """Scores computed together in evaluation."""
 
 
@@ -46,34 +52,44 @@ class LocalEngine:
     ) -> None:
         self.method, self.federation, self.channel, self.store, self.draws = method, federation, channel, store, draws
         self.settings = settings or LocalSettings()
+        # One intra-op thread each: many small operations gain nothing from more, and sums keep one order.
+        self._workers = ThreadPoolExecutor(
+            self.settings.workers or available_cores(), initializer=torch.set_num_threads, initargs=(1,)
+        )
 
     def population(self) -> Ids:
         """Everyone."""
         return torch.arange(self.federation.n_clients)
 
     def train(self, server: Server, cohort: Ids, round: int) -> Trained:
-        """Train the cohort in chunks of clients of similar length.
+        """Train the cohort in chunks of clients of similar length, several at a time.
 
-        What the devices learnt is kept only after the last chunk, so an interrupted round leaves no trace.
+        Chunks are summed in their own order whatever the number of workers, so the result is the same to the bit. What
+        the devices learnt is kept only after the last chunk, so an interrupted round leaves no trace.
         """
         down = self.method.broadcast(server, cohort)
         shared = self.method.unpack(down.shared)
-        learnt: list[tuple[Ids, dict[str, Tensor]]] = []
+        needs = self.method.server_needs
+
+        def train_chunk(chosen: Int[Tensor, " c"]) -> tuple[Ids, ClientResult]:
+            ids = cohort[chosen]
+            each = {name: value[chosen] for name, value in down.each.items()}
+            batch = self.federation.batch(ids, round, self.draws)
+            result = self.method.client_update(self.store.read(ids), Download(shared, each), batch, round, self.draws)
+            sealed = self.channel.seal(result.upload, round)
+            return ids, result._replace(upload=self.channel.fold(sealed, needs))
+
+        learnt: list[tuple[Ids, Tensors]] = []
         losses: list[Tensor] = []
 
         def uploads() -> Iterator[Upload]:
-            for chosen in chunks_by_length(self.federation.n_examples(cohort), self.settings.chunk_examples):
-                ids = cohort[chosen]
-                each = {name: value[chosen] for name, value in down.each.items()}
-                batch = self.federation.batch(ids, round, self.draws)
-                private, upload, loss = self.method.client_update(
-                    self.store.read(ids), Download(shared, each), batch, round, self.draws
-                )
-                learnt.append((ids, private))
-                losses.append(loss)
-                yield self.channel.seal(upload, round)
+            chunks = chunks_by_length(self.federation.n_examples(cohort), self.settings.chunk_examples)
+            for ids, result in self._workers.map(train_chunk, chunks):
+                learnt.append((ids, result.private))
+                losses.append(result.loss)
+                yield result.upload
 
-        inbox = self.channel.collect(uploads(), self.federation.n_items, self.method.server_needs)
+        inbox = self.channel.collect(uploads(), self.federation.n_items, needs)
         for ids, private in learnt:
             self.store.write(ids, private)
         return Trained(
@@ -96,8 +112,8 @@ class LocalEngine:
         size = max(1, self.settings.chunk_scores // per_client)
         down = self.method.broadcast(server, torch.from_numpy(everyone))
         shared = self.method.unpack(down.shared)
-        parts = []
-        for start in range(0, len(everyone), size):
+
+        def rank_block(start: int) -> Ranks:
             users = everyone[start : start + size]
             each = {name: value[start : start + size] for name, value in down.each.items()}
             if against == "catalogue":
@@ -106,16 +122,14 @@ class LocalEngine:
                 items = torch.from_numpy(np.concatenate([test[users, None], candidates[users]], axis=1))
             scores = self.method.score(
                 self.store.read(torch.from_numpy(users)), Download(shared, each), items.to(self.federation.device)
-            )
-            if against == "catalogue":
-                target = torch.from_numpy(test[users]).to(scores.device)[:, None]
-                held = scores.gather(1, target)[:, 0]
-                scores = scores.masked_fill(self._observed(users).to(scores.device), -torch.inf)
-                found = rank_against(held, scores.scatter(1, target, -torch.inf))
-            else:
-                found = rank_against(scores[:, 0], scores[:, 1:])
-            parts.append(Ranks(found.above.cpu(), found.tied.cpu()))
-        return Ranks.concat(parts)
+            ).cpu()
+            if against != "catalogue":
+                return rank_against(scores[:, 0], scores[:, 1:])
+            target = torch.from_numpy(test[users])[:, None]
+            others = scores.masked_fill(self._observed(users), -torch.inf).scatter(1, target, -torch.inf)
+            return rank_against(scores.gather(1, target)[:, 0], others)
+
+        return Ranks.concat(list(self._workers.map(rank_block, range(0, len(everyone), size))))
 
     def _observed(self, users: npt.NDArray[np.int64]) -> Bool[Tensor, "C n"]:
         """True for every item a client has touched: these are not recommended again."""
@@ -124,6 +138,11 @@ class LocalEngine:
         mask = torch.zeros(len(users), observed.n_items, dtype=torch.bool)
         mask[torch.from_numpy(owner), torch.from_numpy(observed.items[at]).long()] = True
         return mask
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def chunks_by_length(lengths: Int[Tensor, " C"], budget: int) -> Iterator[Int[Tensor, " c"]]:

@@ -16,7 +16,7 @@ from fedrecgel.errors import RunFolderError, StorageError
 Settings = Mapping[str, Mapping[str, Any]]
 """Sections of a config, as in the TOML file."""
 
-FREE_TO_CHANGE = {("run", "rounds"), ("checkpoint", "every"), ("data", "dir")}
+FREE_TO_CHANGE = {("run", "rounds"), ("checkpoint", "every"), ("data", "dir"), ("local", "workers")}
 """Settings a resumed run may change: they do not alter the rounds already finished."""
 
 

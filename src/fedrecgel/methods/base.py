@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedrecgel.data.federation import ClientBatch
 from fedrecgel.draws import Draws
-from fedrecgel.tensors import Factors, Ids, Tensors
+from fedrecgel.tensors import Factors, Ids, Summed, Tensors
 
 Rate = Annotated[float, Meta(gt=0)]
 Radius = Annotated[float, Meta(ge=0)]
@@ -66,8 +66,8 @@ class Upload:
     """What clients send: `dense` tensors and `rows` of tables over the catalogue."""
 
     ids: Ids
-    dense: Mapping[str, Tensor | Factors]
-    """[C, ...] each."""
+    dense: Mapping[str, Tensor | Factors | Summed]
+    """[C, ...] each; a simulator may have summed them already."""
     rows: Tensors
     """[C, K, d]; a row not sent is zero."""
     at: Int[Tensor, "C K"]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Protocol
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from fedrecgel.errors import PrivacyError
 from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Inbox, Method, Need, Upload
-from fedrecgel.tensors import Factors, Tensors
+from fedrecgel.tensors import Factors, Summed, Tensors
 
 
 class Channel(Protocol):
@@ -27,6 +30,9 @@ class Channel(Protocol):
     def seal(self, upload: Upload, round: int) -> Upload:
         """On the device: clip, add noise, mask or encrypt."""
 
+    def fold(self, upload: Upload, needs: Need) -> Upload:
+        """In a simulator, while others still train: sum over these clients what may be summed before it arrives."""
+
     def collect(self, uploads: Iterable[Upload], n_items: int, needs: Need) -> Inbox:
         """On the server: receive the uploads of a round, keeping no more than `needs`."""
 
@@ -40,6 +46,12 @@ class Plain:
     def seal(self, upload: Upload, round: int) -> Upload:
         """As it is."""
         return upload
+
+    def fold(self, upload: Upload, needs: Need) -> Upload:
+        """Sum network gradients, which are much smaller as a sum than as factors."""
+        if needs == Need.EACH:
+            return upload
+        return replace(upload, dense={name: Summed(_total(v, upload.weight)) for name, v in upload.dense.items()})
 
     def collect(self, uploads: Iterable[Upload], n_items: int, needs: Need) -> Inbox:
         """Add up; keep the uploads themselves only for a method that needs each."""
@@ -64,11 +76,8 @@ class PlainInbox:
         uniform = bool((weight == 1).all())
         self._weight += float(weight.sum())
         for name, value in upload.dense.items():
-            if isinstance(value, Factors):
-                part = (value if uniform else value.scaled(weight)).total()
-            else:
-                part = value.sum(0) if uniform else torch.tensordot(weight, value, dims=1)
-            self._sums[name] = part if name not in self._sums else self._sums[name].add_(part)
+            part = _total(value, weight)
+            self._sums[name] = part if name not in self._sums else self._sums[name] + part
         for name, value in upload.rows.items():
             if name not in self._sums:
                 self._sums[name] = value.new_zeros(self._n_items, value.shape[2])
@@ -93,6 +102,16 @@ class PlainInbox:
                 "Found a method that declares less; use total() or mean()."
             )
         return self._kept
+
+
+def _total(value: Tensor | Factors | Summed, weight: Float[Tensor, " C"]) -> Tensor:
+    """The weighted sum over clients."""
+    if isinstance(value, Summed):
+        return value.value
+    uniform = bool((weight == 1).all())
+    if isinstance(value, Factors):
+        return (value if uniform else value.scaled(weight)).total()
+    return value.sum(0) if uniform else torch.tensordot(weight, value, dims=1)
 
 
 CHANNELS: dict[str, type[Channel]] = {"plain": Plain}
