@@ -9,6 +9,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: idle thread
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tensors in tests are tiny
 
 import pytest
+from jaxtyping import install_import_hook
+
+import tests.typecheck  # noqa: F401 - the hook below finds it by name
+
+install_import_hook("fedrecgel", "tests.typecheck.check")  # every call of the package, shapes included
 
 
 @pytest.fixture(scope="session")

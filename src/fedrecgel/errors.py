@@ -54,7 +54,7 @@ class StorageError(RunError):
     """Results that could not be written or read back."""
 
 
-def unknown(kind: str, found: str, valid: Iterable[str]) -> str:
+def unknown(kind: str, found: str, valid: Iterable[str], where: str = "") -> str:
     """The sentence for a misspelt name: what was found and the nearest valid one.
 
     >>> unknown("method", "fedncv", ["fedncf", "popularity"])
@@ -63,4 +63,4 @@ def unknown(kind: str, found: str, valid: Iterable[str]) -> str:
     names = sorted(valid)
     near = get_close_matches(found, names, n=1, cutoff=0.5)
     hint = f"Did you mean '{near[0]}'?" if near else f"Valid: {', '.join(names) or 'none'}."
-    return f"Unknown {kind} '{found}'. {hint}"
+    return f"Unknown {kind} '{found}'{' ' + where if where else ''}. {hint}"

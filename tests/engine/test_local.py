@@ -46,6 +46,20 @@ def test_chunks_do_not_matter(method: Method, size: int) -> None:
             assert torch.equal(first_ranks.tied, second_ranks.tied)
 
 
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_workers_do_not_change_a_bit(workers: int) -> None:
+    method = FedRecGEL(**{**TINY, "fraction": 1.0})
+    usual, usual_server = trained(method, LocalSettings(workers=3, chunk_examples=60))
+    other, other_server = trained(method, LocalSettings(workers=workers, chunk_examples=60))
+    for first, second in ((usual.store.tensors(), other.store.tensors()), (usual_server.shared, other_server.shared)):
+        assert all(torch.equal(first[name], second[name]) for name in first)
+    blocks = LocalSettings(workers=workers, chunk_scores=200)
+    for against in ("candidates", "catalogue"):
+        alone = engine_of(method, SPLIT, local=blocks)
+        alone.store.load(usual.store.tensors())
+        assert pairs(alone.ranks(usual_server, "test", against)) == pairs(usual.ranks(usual_server, "test", against))
+
+
 def naive_ranks(
     engine: LocalEngine, server: Server, split: Split, held_out: str, against: str
 ) -> list[tuple[int, int]]:

@@ -121,8 +121,3 @@ def test_ndcg_and_hr_move_together(pairs: list[tuple[int, int]], low: int, more:
         assert hits / math.log2(large + 1) - 1e-12 <= gain <= hits / math.log2(small + 2) + 1e-12
         if hits > 1e-9 and (small, large) == (5, 10):
             assert 0.289 <= gain / hits <= 0.3563
-
-
-def test_concat_keeps_the_order_of_clients() -> None:
-    joined = Ranks.concat([ranks((1, 2), (3, 4)), ranks((5, 6))])
-    assert (joined.above.tolist(), joined.tied.tolist()) == ([1, 3, 5], [2, 4, 6])

@@ -31,9 +31,9 @@ def test_defaults_are_the_published_protocol() -> None:
     ("assignment", "message"),
     [
         ("runs.seed=1", "Unknown section 'runs'. Did you mean 'run'?"),
-        ("run.sed=1", "Unknown key in [run]: 'sed'. Did you mean 'seed'?"),
-        ("method.rho_c=1", "Unknown key in [method]: 'rho_c'. Did you mean 'rho_co'?"),
-        ("method.options=1", "Unknown key in [method]: 'options'."),
+        ("run.sed=1", "Unknown key 'sed' in [run]. Did you mean 'seed'?"),
+        ("method.rho_c=1", "Unknown key 'rho_c' in [method]. Did you mean 'rho_co'?"),
+        ("method.options=1", "Unknown key 'options' in [method]."),
         ("method.name=fedrecgl", "Unknown method 'fedrecgl'. Did you mean 'fedrecgel'?"),
         ("method.variant=papr", "Unknown variant of 'fedrecgel' 'papr'. Did you mean 'paper'?"),
         ("run.channel=plan", "Unknown channel 'plan'. Did you mean 'plain'?"),

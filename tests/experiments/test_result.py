@@ -79,7 +79,7 @@ def test_open_a_folder_with_a_missing_or_truncated_file(result: Result, name: st
     result.save(tmp_path / "run")
     path = tmp_path / "run" / name
     data = path.read_bytes()
-    path.write_bytes(data[: len(data) // 2])
+    path.write_bytes(data[: len(data) // 2] + b"\n[cut")
     with pytest.raises(FedrecgelError, match=name.replace(".", r"\.")):
         fedrecgel.open(tmp_path / "run")
     path.unlink()

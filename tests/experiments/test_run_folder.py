@@ -15,6 +15,9 @@ def config(**run: Any) -> Config:
     return from_dict({"run": run})
 
 
+FINISHED = {"method": "fedrecgel", "rounds": 100, "protocol": {"fingerprint": "abc"}, "metrics": {}}
+
+
 def started(path: Path, *, lines: int = 3, summary: object = None) -> RunFolder:
     folder = RunFolder(path)
     write_text(folder.config, config().to_toml())
@@ -61,7 +64,7 @@ def test_an_interrupted_run_needs_resume(tmp_path: Path) -> None:
 
 
 def test_a_finished_run_is_finished_until_more_rounds_are_asked_for(tmp_path: Path) -> None:
-    folder = started(tmp_path, summary={"rounds": 100})
+    folder = started(tmp_path, summary=FINISHED)
     for resume in (False, True):
         assert folder.claim(config().to_dict(), resume=resume) == "finished"
     assert folder.claim(config(rounds=200).to_dict(), resume=True) == "resumed"
@@ -71,7 +74,7 @@ def test_a_finished_run_is_finished_until_more_rounds_are_asked_for(tmp_path: Pa
 
 @pytest.mark.parametrize("resume", [False, True])
 def test_another_run_is_refused_with_the_difference(resume: bool, tmp_path: Path) -> None:
-    folder = started(tmp_path, summary={"rounds": 100})
+    folder = started(tmp_path, summary=FINISHED)
     with pytest.raises(RunFolderError, match=r"another run: there run\.seed = 0, here 1"):
         folder.claim(config(seed=1).to_dict(), resume=resume)
     with pytest.raises(RunFolderError, match=r"there method\.variant = None, here 'paper'"):
@@ -118,3 +121,18 @@ def test_the_fingerprint_sees_what_shapes_a_round() -> None:
     ]
     others = [run_fingerprint(from_dict(change).to_dict(), "split") for change in changed]
     assert len({base, run_fingerprint(config().to_dict(), "other"), *others}) == len(changed) + 2
+
+
+def test_the_same_settings_on_other_data_are_refused(tmp_path: Path) -> None:
+    folder = started(tmp_path, summary=FINISHED)
+    folder.check_data("abc")
+    with pytest.raises(RunFolderError, match="other data"):
+        folder.check_data("xyz")
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"rounds": 100}'])
+def test_a_summary_of_something_else(content: str, tmp_path: Path) -> None:
+    folder = started(tmp_path, summary=FINISHED)
+    folder.summary.write_text(content)
+    with pytest.raises(RunFolderError, match="summary of a run"):
+        folder.read_summary()

@@ -47,8 +47,10 @@ def by_loop(uploads: list[Upload]) -> tuple[Tensors, float]:
         for client, w in enumerate(upload.weight.tolist()):
             weight += w
             for name, value in upload.dense.items():
-                own = value.left[client].T @ value.right[client] if isinstance(value, Factors) else value[client]
-                sums[name] += w * own
+                if isinstance(value, Factors):
+                    sums[name] += w * value.left[client].T @ value.right[client]
+                elif isinstance(value, Tensor):
+                    sums[name] += w * value[client]
             for row, at in enumerate(upload.at[client].tolist()):
                 sums["table"][at] += w * upload.rows["table"][client, row]
     return sums, weight
@@ -81,8 +83,10 @@ def test_sums_and_means_against_a_loop(seed: int, sizes: list[int], uniform: boo
     sums, weight = by_loop(uploads)
     order.shuffle(uploads)
     inbox = Plain().collect(uploads, N_ITEMS, Need.SUM)
-    close(inbox.total(), sums)
-    close(inbox.mean(), {name: value / weight for name, value in sums.items()})
+    early = Plain().collect([Plain().fold(upload, Need.SUM) for upload in uploads], N_ITEMS, Need.SUM)
+    for box in (inbox, early):
+        close(box.total(), sums)
+        close(box.mean(), {name: value / weight for name, value in sums.items()})
 
 
 def test_uploads_are_not_modified() -> None:
@@ -98,6 +102,8 @@ def test_uploads_are_not_modified() -> None:
 def test_single_uploads_only_for_a_method_that_declared_it() -> None:
     uploads = [random_upload(torch.Generator().manual_seed(0), 2, 3, torch.ones(2).double())]
     assert Plain().collect(uploads, N_ITEMS, Need.EACH).each() == uploads
+    assert Plain().fold(uploads[0], Need.EACH) is uploads[0]
+    assert not any(isinstance(value, Tensor | Factors) for value in Plain().fold(uploads[0], Need.SUM).dense.values())
     for need in (Need.LINEAR, Need.SUM):
         with pytest.raises(PrivacyError, match=r"Need\.EACH"):
             Plain().collect(uploads, N_ITEMS, need).each()
@@ -111,6 +117,9 @@ class Veiled:
     name: str = "veiled"
 
     def seal(self, upload: Upload, round: int) -> Upload:
+        return upload
+
+    def fold(self, upload: Upload, needs: Need) -> Upload:
         return upload
 
     def collect(self, uploads: Iterable[Upload], n_items: int, needs: Need) -> Inbox:

@@ -65,7 +65,7 @@ def _epilog() -> str:
         "examples:\n"
         "  fedrecgel train --dataset filmtrust --method fedncf --seed 1\n"
         "  fedrecgel train --set method.rho_co=0.05 --set evaluation.every=5 --out runs/wider\n"
-        "  fedrecgel train --set method.variant=paper        Algorithm 1 to the letter\n"
+        "  fedrecgel train --set method.variant=paper        Algorithm 1 to the letter (it crushes the weights)\n"
         "  fedrecgel train runs/wider/config.toml            the same run again, bit for bit\n\n"
         "settings for CONFIG.toml and --set (hyper-parameters: `fedrecgel methods NAME`):\n" + "\n".join(sections)
     )
@@ -77,6 +77,7 @@ def run_train(args: Namespace) -> int:
     folder = RunFolder(Path(args.out) if args.out else config.default_out)
     state = folder.claim(config.to_dict(), resume=args.resume)
     if state == "finished":
+        folder.check_data(load_split(config).fingerprint)
         if not args.quiet:
             print(result_table(open_run(folder.path)))
             print(f"\nNothing to do: this run was finished before. Results are in {folder.path}")

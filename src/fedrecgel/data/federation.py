@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Bool, Float, Int
+from msgspec import Meta
 from torch import Tensor
 
 from fedrecgel.data.item_sets import ItemSets
@@ -21,7 +23,7 @@ from fedrecgel.tensors import Ids
 class SamplingSettings:
     """How a client labels items each round."""
 
-    negatives: int = 4
+    negatives: Annotated[int, Meta(ge=1)] = 4
     """Unobserved items per positive: distinct for that positive, drawn anew each round (N in section 5)."""
     exclude_heldout_from_negatives: bool = False
     """The leaky rule of the PFedRec family: held-out items are never drawn as negatives. Marked in results."""

@@ -6,10 +6,11 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import sha256
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from fedrecgel.data.interactions import Interactions
 from fedrecgel.data.item_sets import ItemSets
@@ -25,7 +26,7 @@ NO_ITEM = -1
 class SplitSettings:
     """How interactions become training rows and held-out items."""
 
-    seed: int = 42
+    seed: Annotated[int, Meta(ge=0)] = 42
     """Seed of ties, random hold-out and candidates; apart from the training seed, so that runs with other
     training seeds are compared on the same split (42 is the seed of the published preprocessing)."""
     ties: Ties = "lowest-item"
@@ -35,7 +36,7 @@ class SplitSettings:
     """Data without timestamps: hold out a random row (as the published preprocessing does) or the last row."""
     validation: bool = False
     """Also hold out the second latest item, for selection."""
-    candidates: int = 99
+    candidates: Annotated[int, Meta(ge=1)] = 99
     """Unobserved items each held-out item is ranked against."""
 
 
@@ -101,6 +102,10 @@ def leave_one_out(interactions: Interactions, settings: SplitSettings | None = N
     settings = settings or SplitSettings(**changes)  # type: ignore[arg-type]  # a wrong name raises TypeError
     n_users, n_items = interactions.n_users, interactions.n_items
     held_out = 2 if settings.validation else 1
+    if settings.candidates < 1:
+        raise DataError(
+            f"A held-out item should be ranked against at least one candidate. Found {settings.candidates}."
+        )
     if interactions.min_interactions <= held_out:
         raise DataError(
             f"A user needs at least {held_out + 1} interactions: {held_out} held out and one to train on. "
@@ -122,6 +127,8 @@ def leave_one_out(interactions: Interactions, settings: SplitSettings | None = N
         users, first = np.unique(interactions.users[other], return_index=True)
         validation[users] = interactions.items[other[first]]
         in_training[other[first]] = False
+        if not len(users):
+            raise DataError("A validation item needs a user with two different items. Found none; leave it out.")
         validation_candidates = _candidates("validation", observed, settings)
     train = ItemSets.from_pairs(interactions.users[in_training], interactions.items[in_training], n_users, n_items)
     return Split(

@@ -58,7 +58,7 @@ def _sync_folder(folder: Path) -> None:
 def write_tensors(path: Path, tensors: Tensors, about: Mapping[str, Any]) -> None:
     """Tensors and a JSON description in one safetensors file (no pickle: loading runs no code)."""
     contiguous = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    metadata = {"format": FORMAT, "about": json.dumps(about)}
+    metadata = {FORMAT: json.dumps(about)}  # one key: several would come out in random order
     write_atomically(path, lambda temporary: save_file(contiguous, temporary, metadata))
 
 
@@ -72,11 +72,11 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
+            if FORMAT not in metadata:
                 raise RunFolderError(f"'{path}' should be a file of this package. Found another safetensors file.")
             # Cloned into aligned memory: where a tensor lies in the file decides the last bits of products with it.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-            return tensors, json.loads(metadata["about"])
+            return tensors, json.loads(metadata[FORMAT])
     except (OSError, SafetensorError) as error:
         raise StorageError(
             f"'{path}' should be a complete safetensors file. It cannot be read: {error}. "

@@ -32,6 +32,8 @@ class LocalSettings:
 
     workers: Annotated[int, Meta(ge=0)] = 0
     """Threads that train and score chunks at the same time; 0 takes all cores. Any number gives the same bits."""
+    accelerate: bool = False
+    """Train through a native kernel where there is one: needs a C++ compiler, agrees to rounding."""
     chunk_examples: Annotated[int, Meta(ge=1)] = 2048
     """Padded examples trained together: small enough for the cache, large enough to batch."""
     chunk_scores: Annotated[int, Meta(ge=1)] = 8192
@@ -113,7 +115,10 @@ class LocalEngine:
         down = self.method.broadcast(server, torch.from_numpy(everyone))
         shared = self.method.unpack(down.shared)
 
-        def rank_block(start: int) -> Ranks:
+        # Written in place: small results left between the large blocks would keep the allocator from reusing them.
+        ranks = Ranks(*torch.empty(2, len(everyone), dtype=torch.int64))
+
+        def rank_block(start: int) -> None:
             users = everyone[start : start + size]
             each = {name: value[start : start + size] for name, value in down.each.items()}
             if against == "catalogue":
@@ -123,13 +128,18 @@ class LocalEngine:
             scores = self.method.score(
                 self.store.read(torch.from_numpy(users)), Download(shared, each), items.to(self.federation.device)
             ).cpu()
-            if against != "catalogue":
-                return rank_against(scores[:, 0], scores[:, 1:])
-            target = torch.from_numpy(test[users])[:, None]
-            others = scores.masked_fill(self._observed(users), -torch.inf).scatter(1, target, -torch.inf)
-            return rank_against(scores.gather(1, target)[:, 0], others)
+            if against == "catalogue":
+                target = torch.from_numpy(test[users])[:, None]
+                others = scores.masked_fill(self._observed(users), -torch.inf).scatter(1, target, -torch.inf)
+                found = rank_against(scores.gather(1, target)[:, 0], others)
+            else:
+                found = rank_against(scores[:, 0], scores[:, 1:])
+            ranks.above[start : start + size] = found.above
+            ranks.tied[start : start + size] = found.tied
 
-        return Ranks.concat(list(self._workers.map(rank_block, range(0, len(everyone), size))))
+        for _ in self._workers.map(rank_block, range(0, len(everyone), size)):
+            pass
+        return ranks
 
     def _observed(self, users: npt.NDArray[np.int64]) -> Bool[Tensor, "C n"]:
         """True for every item a client has touched: these are not recommended again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -23,6 +23,7 @@ class Trained(NamedTuple):
     bytes_down: int
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Where the clients live: in this process, or behind a network."""
 

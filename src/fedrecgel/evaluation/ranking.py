@@ -25,11 +25,6 @@ class Ranks:
     above: Int[Tensor, " C"]
     tied: Int[Tensor, " C"]
 
-    @staticmethod
-    def concat(parts: Sequence[Ranks]) -> Ranks:
-        """Clients one after another."""
-        return Ranks(torch.cat([part.above for part in parts]), torch.cat([part.tied for part in parts]))
-
 
 def rank_against(target: Float[Tensor, " C"], others: Float[Tensor, "C M"]) -> Ranks:
     """Count. A score that is not a number ranks above: a model that diverged must not look perfect."""

@@ -51,7 +51,7 @@ class EvaluationSettings:
 
     every: Count = 10
     """Rounds between evaluations on the candidates; the last round is always evaluated."""
-    ks: tuple[Count, ...] = (5, 10)
+    ks: Annotated[tuple[Count, ...], Meta(min_length=1)] = (5, 10)
     """Cut-offs K of HR@K and NDCG@K."""
     ties: TieRule = "expected"
     """Equal scores count by expectation over random order, or all against the held-out item."""
@@ -135,7 +135,7 @@ def build(kind: type[T], values: Mapping[str, object], section: str) -> T:
     checked = {}
     for key, value in values.items():
         if key not in names:
-            raise ConfigError(unknown(f"key in [{section}]:", key, names))
+            raise ConfigError(unknown("key", key, names, f"in [{section}]"))
         try:
             checked[key] = msgspec.convert(value, hints[key])
         except msgspec.ValidationError as error:

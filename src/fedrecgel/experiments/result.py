@@ -66,9 +66,10 @@ class Result:
         """
         if k < 1:
             raise ConfigError(f"k should be at least 1. Found {k}.")
-        if user not in self.user_ids:
-            raise ConfigError(unknown("user", str(user), [str(known) for known in self.user_ids]))
-        number = self.user_ids.index(user)  # type: ignore[arg-type]  # ids are all integers or all text
+        names = [str(known) for known in self.user_ids]  # a number typed on a command line is text
+        if str(user) not in names:
+            raise ConfigError(unknown("user", str(user), names))
+        number = names.index(str(user))
         method = self.config.method.build()
         private = {name: value[number : number + 1] for name, value in self.clients.items()}
         down = method.broadcast(Server(self.shared), torch.tensor([number]))
@@ -88,6 +89,7 @@ class Result:
         """
         folder = RunFolder(Path(path))
         if folder.claim(self.config.to_dict(), resume=False) == "finished":
+            folder.check_data(self.summary["protocol"]["fingerprint"])
             return
         write_text(folder.config, self.config.to_toml())
         write_text(folder.metrics, "".join(json.dumps(line) + "\n" for line in self.history))
@@ -112,11 +114,13 @@ def open_run(path: str | Path) -> Result:
     folder = RunFolder(Path(path))
     if not folder.config.exists():
         raise RunFolderError(f"'{path}' should be a run folder. It has no config.toml.")
-    summary = folder.read_summary()
+    summary, history, config = folder.read_summary(), folder.read_history(), read_config(folder.config)
+    if summary["method"] != config.method.name:
+        raise RunFolderError(f"'{path}' mixes two runs: config.toml and summary.json name different methods.")
     shared, catalogue = read_tensors(folder.server)
     clients, people = read_tensors(folder.clients)
+    if "item_ids" not in catalogue or "user_ids" not in people:
+        raise RunFolderError(f"'{path}' should hold the tensors of one run. Found files of something else.")
     ptr, items, counts = (clients.pop(name).numpy() for name in TRAIN)
     train = ItemSets(len(catalogue["item_ids"]), ptr, items, counts)
-    config = read_config(folder.config)
-    history = folder.read_history()
     return Result(config, summary, history, shared, clients, train, people["user_ids"], catalogue["item_ids"])

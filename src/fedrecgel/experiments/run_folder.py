@@ -124,7 +124,10 @@ class RunFolder:
         if not self.metrics.exists():
             return []
         lines = self.metrics.read_text(encoding="utf-8").split("\n")
-        return [json.loads(line) for line in lines[:-1]]
+        try:
+            return [json.loads(line) for line in lines[:-1]]
+        except ValueError as error:
+            raise StorageError(f"'{self.metrics}' cannot be read: {error}.") from error
 
     def rewind(self, rounds: int) -> list[dict[str, Any]]:
         """Forget lines after this many rounds: they will be repeated, with the same numbers."""
@@ -135,11 +138,18 @@ class RunFolder:
     def read_summary(self) -> dict[str, Any]:
         """The summary of a finished run."""
         try:
-            summary: dict[str, Any] = json.loads(self.summary.read_text(encoding="utf-8"))
+            summary = json.loads(self.summary.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise RunFolderError(
                 f"'{self.path}' holds no finished run: summary.json is missing. Finish it with --resume."
             ) from error
         except (OSError, ValueError) as error:
             raise StorageError(f"'{self.summary}' cannot be read: {error}.") from error
+        if not isinstance(summary, dict) or not {"method", "rounds", "protocol", "metrics"} <= summary.keys():
+            raise RunFolderError(f"'{self.summary}' should be the summary of a run. Found something else.")
         return summary
+
+    def check_data(self, fingerprint: str) -> None:
+        """Refuse a finished run on other data that had the same settings."""
+        if self.read_summary()["protocol"]["fingerprint"] != fingerprint:
+            raise RunFolderError(f"'{self.path}' holds this run on other data. Choose another --out.")

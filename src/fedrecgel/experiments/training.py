@@ -15,6 +15,7 @@ from fedrecgel.data.federation import Federation
 from fedrecgel.data.load import load_data
 from fedrecgel.data.split import Split, leave_one_out
 from fedrecgel.draws import Draws
+from fedrecgel.engine.accelerate import accelerated
 from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
 from fedrecgel.engine.local import LocalEngine
 from fedrecgel.engine.run import Round, run
@@ -112,6 +113,8 @@ class Training:
         self.settings = config.to_dict()
         self.draws = Draws(config.run.seed)
         self.method = config.method.build()
+        if config.local.accelerate:
+            self.method = accelerated(self.method) or self.method
         channel = CHANNELS[config.run.channel]()
         check_channel(config.method.name, self.method, channel)
         device, dtype = torch.device(config.run.device), getattr(torch, config.run.dtype)
@@ -170,16 +173,19 @@ class Training:
             "bytes_down": finished.trained.bytes_down,
         }
         if self.round % self.config.evaluation.every == 0 or self.round == self.config.run.rounds:
-            started = time.perf_counter()
-            line |= self.evaluate("test", "candidates")
-            if self.split.validation is not None:
-                line["validation"] = self.evaluate("validation", "candidates")
-            self._select(line)
-            line["seconds_evaluate"] = time.perf_counter() - started
+            self._evaluate_line(line)
         self.history.append(line)
         if self.folder is not None:
             self.folder.append(line)
         return line
+
+    def _evaluate_line(self, line: Line) -> None:
+        started = time.perf_counter()
+        line |= self.evaluate("test", "candidates")
+        if self.split.validation is not None:
+            line["validation"] = self.evaluate("validation", "candidates")
+        self._select(line)
+        line["seconds_evaluate"] = time.perf_counter() - started
 
     def evaluate(self, held_out: str, against: str) -> dict[str, float]:
         """Metrics of the current model over all clients."""
@@ -219,12 +225,25 @@ class Training:
             raise RunFolderError(
                 f"'{self.folder.checkpoint}' belongs to another run or other data. Choose another --out."
             )
+        rounds, every = self.config.run.rounds, self.config.evaluation.every
+        if saved.round > rounds:
+            raise RunFolderError(
+                f"'{self.folder.path}' has {saved.round} rounds already, more than the {rounds} asked for. "
+                f"Ask for more, or choose another --out."
+            )
+        if saved.best is not None and saved.best.round % every and saved.round < rounds:
+            raise RunFolderError(
+                f"'{self.folder.path}' selected round {saved.best.round}, its last, "
+                f"which a longer run does not evaluate. Choose another --out."
+            )
         device = torch.device(self.config.run.device)
         self.server = Server(moved(saved.server.shared, device), moved(saved.server.kept, device))
         self.round, self.best = saved.round, saved.best
         self.store.load(saved.clients)
         self.best_value, self.seconds_total = saved.totals["best_value"], saved.totals["seconds_total"]
         self.history = self.folder.rewind(saved.round)
+        if saved.round == rounds and f"HR@{max(self.config.evaluation.ks)}" not in self.history[-1]:
+            self._evaluate_line(self.history[-1])  # stopped here earlier, on the way to more rounds
         write_text(self.folder.config, self.config.to_toml())
 
     def finish(self) -> Result:

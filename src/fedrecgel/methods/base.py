@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -71,7 +71,8 @@ class Upload:
     rows: Tensors
     """[C, K, d]; a row not sent is zero."""
     at: Int[Tensor, "C K"]
-    """Which rows. A simulator's economy: on the wire tables are sent whole, for `at` betrays the interactions."""
+    """Which rows. A simulator's economy: on the wire tables are sent whole. That hides nothing from a server that sees
+    every upload, as `plain` lets it: rows that are not zero were touched."""
     weight: Float[Tensor, " C"]
 
 
@@ -94,6 +95,7 @@ class Need(IntEnum):
     """Every upload."""
 
 
+@runtime_checkable
 class Inbox(Protocol):
     """All a server ever sees of one round."""
 
@@ -135,7 +137,7 @@ class Method(ABC):
     def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> Tensors:
         """Private tensors of clients that never trained, [C, ...]."""
 
-    def cohort(self, server: Server, population: Ids, round: int, draws: Draws) -> Ids:
+    def cohort(self, server: Server, population: Int[Tensor, " m"], round: int, draws: Draws) -> Ids:
         """Who trains this round: ⌊fraction · m⌋ clients, at least one, uniformly without replacement."""
         size = max(1, int(self.fraction * len(population)))
         chosen = draws.generator("cohort", round).choice(len(population), size, replace=False)

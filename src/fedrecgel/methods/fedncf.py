@@ -125,10 +125,12 @@ class FedNCF(Method):
     def pack(self, view: Tensors, user: Float[Tensor, "C d"], signals: Signals, batch: ClientBatch) -> Upload:
         """The gradient with respect to the shared tensors, ready to send."""
         dense, rows = self.model.upload(view, user, signals)
-        weight = batch.n_examples.to(user.dtype)
-        return Upload(
-            batch.ids, dense, rows, batch.rows, torch.ones_like(weight) if self.weighting == "uniform" else weight
-        )
+        return Upload(batch.ids, dense, rows, batch.rows, self.client_weights(batch))
+
+    def client_weights(self, batch: ClientBatch) -> Float[Tensor, " C"]:
+        """How much each client counts in the mean."""
+        n_examples = batch.n_examples.to(batch.labels.dtype)
+        return torch.ones_like(n_examples) if self.weighting == "uniform" else n_examples
 
     def client_update(
         self, private: Tensors, down: Download, batch: ClientBatch, round: int, draws: Draws

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -16,6 +16,7 @@ from fedrecgel.methods.base import Inbox, Method, Need, Upload
 from fedrecgel.tensors import Factors, Summed, Tensors
 
 
+@runtime_checkable
 class Channel(Protocol):
     """One way from devices to the server."""
 

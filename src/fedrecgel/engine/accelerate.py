@@ -1,0 +1,75 @@
+"""`local.accelerate`: the same client updates through a native kernel, where there is one; else the method as it is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from fedrecgel.data.federation import ClientBatch
+from fedrecgel.draws import Draws
+from fedrecgel.methods.base import ClientResult, Download, Method, Upload
+from fedrecgel.methods.fedncf import FedNCF
+from fedrecgel.methods.fedrecgel import FedRecGEL
+from fedrecgel.nn.native import kernel, usable
+from fedrecgel.tensors import Tensors
+
+
+def accelerated(method: Method) -> Method | None:
+    """A method with the same results, or None where no kernel fits or none can be built."""
+    if not isinstance(method, FedNCF) or kernel(method.model) is None:
+        return None
+    if type(method) is FedNCF:
+        return NativeFedNCF(**asdict(method))
+    if type(method) is FedRecGEL and method.order == "joint" and method.g_norm == 0:
+        return NativeFedRecGEL(**asdict(method))
+    return None
+
+
+def _native_update(
+    method: FedNCF, rho_co: float, rho_ur: float, private: Tensors, down: Download, batch: ClientBatch
+) -> ClientResult | None:
+    compiled, user = kernel(method.model), private["user"]
+    if compiled is None or not usable(user):
+        return None
+    weights = batch.row_weights(method.chunk if method.reduction == "chunks" else None)
+    lengths = batch.row_mask.sum(1)
+    found = compiled.gradients(down.shared, user, batch.rows, lengths, batch.row_labels, weights, rho_co, rho_ur)
+    upload = Upload(batch.ids, found.dense, found.rows, batch.rows, method.client_weights(batch))
+    return ClientResult(method.step_user(private, found.user), upload, found.loss)
+
+
+class NativeScores(FedNCF):
+    """Scores through the kernel."""
+
+    def score(self, private: Tensors, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+        """As FedNCF."""
+        compiled, user = kernel(self.model), private["user"]
+        if compiled is None or not usable(user):
+            return super().score(private, down, items)
+        return compiled.scores(down.shared, user, items)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NativeFedNCF(NativeScores):
+    """FedNCF through the kernel."""
+
+    def client_update(
+        self, private: Tensors, down: Download, batch: ClientBatch, round: int, draws: Draws
+    ) -> ClientResult:
+        """As FedNCF; on another device or in double precision literally so."""
+        native = _native_update(self, 0.0, 0.0, private, down, batch)
+        return super().client_update(private, down, batch, round, draws) if native is None else native
+
+
+@dataclass(frozen=True, kw_only=True)
+class NativeFedRecGEL(NativeScores, FedRecGEL):
+    """FedRecGEL through the kernel."""
+
+    def client_update(
+        self, private: Tensors, down: Download, batch: ClientBatch, round: int, draws: Draws
+    ) -> ClientResult:
+        """As FedRecGEL; on another device or in double precision literally so."""
+        native = _native_update(self, self.rho_co, self.rho_ur, private, down, batch)
+        return super().client_update(private, down, batch, round, draws) if native is None else native

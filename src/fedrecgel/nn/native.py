@@ -1,0 +1,164 @@
+"""The native kernel behind `local.accelerate`: neumf.cpp, compiled on first use and cached; None where that fails.
+
+It needs a C++17 compiler (`CXX`, else c++, g++ or clang++) at run time and nothing at install time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+
+import pooch
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from fedrecgel.nn.neumf import NeuMF
+from fedrecgel.tensors import Factors, Tensors
+
+FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-fno-math-errno")
+NETWORK = ("item_half", "w1_user", "w1_item", "b1", "w2", "b2", "w3", "b3", "out_gmf", "out_mlp", "out_bias")
+"""Shared tensors in the order of the kernel's arguments."""
+LANES = 16
+"""All sizes must be multiples of the vector length."""
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What one client update needs of the model."""
+
+    loss: Float[Tensor, " C"]
+    user: Float[Tensor, "C d"]
+    """g_ur, Eq. 12."""
+    dense: dict[str, Tensor | Factors]
+    """g_co of the network, Eq. 15."""
+    rows: Tensors
+    """g_co of the client's item rows, Eq. 15."""
+
+
+class Kernel:
+    """The compiled functions for a model of certain sizes."""
+
+    def __init__(self, library: ctypes.CDLL, model: NeuMF) -> None:
+        self._library, self._model = library, model
+
+    def gradients(
+        self,
+        shared: Tensors,
+        user: Float[Tensor, "C d"],
+        rows: Int[Tensor, "C K"],
+        lengths: Int[Tensor, " C"],
+        labels: Float[Tensor, "C K"],
+        weights: Float[Tensor, "C K"],
+        rho_co: float,
+        rho_ur: float,
+    ) -> Gradients:
+        """Both sharpness-aware gradients of C clients at (θ_co, θ_ur); radius 0 gives the plain gradient."""
+        (clients, width), g, m = rows.shape, self._model.gmf_dim, self._model.mlp_dim
+        h1, h2, h3 = self._model.hidden
+        new = user.new_empty
+        loss, h_user = new(clients), new(clients, g + m)
+        row_gmf, row_mlp, x = (new(clients, width, size) for size in (g, m, m))
+        e1, a1, e2, a2, e3 = (new(clients, width, size) for size in (h1, h1, h2, h2, h3))
+        first, b2, b3 = (new(clients, 1, size) for size in (h1, h2, h3))
+        out_gmf, out_mlp, out_bias = new(clients, g, 1), new(clients, h3, 1), new(clients, 1, 1)
+        read = (lengths, rows, labels, weights, user, shared["item_gmf"], shared["item_mlp"], *_network(shared))
+        written = (loss, h_user, row_gmf, row_mlp, x, e1, a1, e2, a2, e3, first, b2, b3, out_gmf, out_mlp, out_bias)
+        self._call("neumf_gradients", (clients, width), read, (rho_co, rho_ur), written)
+        dense: dict[str, Tensor | Factors] = {
+            "w1_user": Factors(first, user[:, None, g:]),
+            "w1_item": Factors(e1, x),
+            "b1": first,
+            "w2": Factors(e2, a1),
+            "b2": b2,
+            "w3": Factors(e3, a2),
+            "b3": b3,
+            "out_gmf": out_gmf,
+            "out_mlp": out_mlp,
+            "out_bias": out_bias,
+        }
+        return Gradients(loss, h_user, dense, {"item_gmf": row_gmf, "item_mlp": row_mlp})
+
+    def scores(self, shared: Tensors, user: Float[Tensor, "C d"], items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+        """Logits."""
+        scores = user.new_empty(items.shape)
+        network = [value for name, value in zip(NETWORK, _network(shared), strict=True) if name != "w1_item"]
+        self._call("neumf_scores", items.shape, (items, user, shared["item_gmf"], *network), (), (scores,))
+        return scores
+
+    def _call(
+        self,
+        name: str,
+        sizes: Sequence[int],
+        read: Sequence[Tensor],
+        numbers: Sequence[float],
+        written: Sequence[Tensor],
+    ) -> None:
+        """Call a function of neumf.cpp; the interpreter lock is released meanwhile."""
+        inputs = [value.contiguous() for value in read]  # kept alive until the call returns
+        getattr(self._library, name)(
+            *map(ctypes.c_int, sizes),
+            *(ctypes.c_void_p(value.data_ptr()) for value in inputs),
+            *map(ctypes.c_float, numbers),
+            *(ctypes.c_void_p(value.data_ptr()) for value in written),
+        )
+
+
+def _network(shared: Tensors) -> list[Tensor]:
+    return [shared[name] for name in NETWORK]
+
+
+@lru_cache
+def kernel(model: NeuMF) -> Kernel | None:
+    """The kernel for a model of these sizes; None if it has no such kernel or it cannot be built here."""
+    sizes = (model.gmf_dim, model.mlp_dim, *model.hidden)
+    if len(model.hidden) != 3 or any(size % LANES for size in sizes):
+        return None
+    try:
+        return Kernel(ctypes.CDLL(str(_library(sizes))), model)
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _library(sizes: tuple[int, ...]) -> Path:
+    """Path of the compiled kernel; compiled once per source, compiler and machine."""
+    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
+    if compiler is None:
+        raise FileNotFoundError("no C++ compiler")
+    source = files("fedrecgel.nn").joinpath("neumf.cpp").read_text(encoding="utf-8")
+    macros = [f"-D{name}={size}" for name, size in zip(("G", "M", "H1", "H2", "H3"), sizes, strict=True)]
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    key = sha256("\0".join((source, version, _processor(), *FLAGS, *macros)).encode()).hexdigest()[:16]
+    target = Path(pooch.os_cache("fedrecgel")) / "native" / f"neumf-{key}.so"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            built = Path(folder) / "neumf.so"
+            command = [compiler, *FLAGS, *macros, "-x", "c++", "-", "-o", str(built)]
+            subprocess.run(command, input=source, capture_output=True, text=True, check=True, timeout=300)
+            built.replace(target)  # atomic: another process may build the same
+    return target
+
+
+def _processor() -> str:
+    """What -march=native depends on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return "\n".join(sorted({line for line in lines if line.startswith(("flags", "model name"))}))
+    except OSError:
+        return platform.processor()
+
+
+def usable(user: Tensor) -> bool:
+    """The kernel computes in float32 on the CPU."""
+    return user.dtype == torch.float32 and user.device.type == "cpu"

@@ -1,0 +1,102 @@
+"""The native kernel agrees with the PyTorch path; without a compiler the run goes on without it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.builders import random_split
+
+import fedrecgel as fr
+from fedrecgel.data.federation import Federation
+from fedrecgel.draws import Draws
+from fedrecgel.engine.accelerate import accelerated
+from fedrecgel.methods.base import Download, Method, Problem
+from fedrecgel.methods.fedncf import FedNCF
+from fedrecgel.methods.fedrecgel import FedRecGEL
+from fedrecgel.methods.popularity import Popularity
+from fedrecgel.nn import native
+from fedrecgel.privacy.channel import Plain
+from fedrecgel.tensors import Tensors
+
+SPLIT = random_split(n_users=30, n_items=200)
+SIZES: dict[str, Any] = {"gmf_dim": 16, "mlp_dim": 32}
+METHODS: list[Method] = [
+    FedNCF(**SIZES),
+    FedRecGEL(**SIZES),
+    FedRecGEL(**SIZES, rho_co=0.5, rho_ur=0.3),
+    FedRecGEL(**SIZES, rho_co=0.0),
+    FedRecGEL(**SIZES, rho_ur=0.0, reduction="mean", weighting="examples"),
+    FedRecGEL(user_optimiser="sgd"),
+]
+
+pytestmark = pytest.mark.skipif(native.kernel(FedNCF(**SIZES).model) is None, reason="needs a C++ compiler at run time")
+
+
+def close(found: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
+    assert float((found - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max()), what
+
+
+def update(method: Method) -> tuple[Tensors, Tensors, torch.Tensor, torch.Tensor]:
+    """Mean upload, private tensors, losses and scores of one round with thirtyfold embeddings."""
+    draws, problem = Draws(1), Problem(SPLIT.n_users, SPLIT.n_items)
+    ids = torch.arange(SPLIT.n_users)
+    server = method.init_server(problem, draws)
+    shared = {name: value * (30 if name.startswith("item") else 1) for name, value in server.shared.items()}
+    down = Download(method.unpack(shared))
+    private = method.init_clients(problem, ids, draws)
+    result = method.client_update(private, down, Federation(SPLIT).batch(ids, 0, draws), 0, draws)
+    mean = Plain().collect([result.upload], SPLIT.n_items, method.server_needs).mean()
+    items = torch.arange(SPLIT.n_items).expand(SPLIT.n_users, -1)
+    return mean, result.private, result.loss, method.score(private, down, items)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: f"{type(m).__name__}-{m.user_optimiser}")
+def test_agrees_with_pytorch(method: Method) -> None:
+    fast = accelerated(method)
+    assert fast is not None
+    reference, found = update(method), update(fast)
+    for name, value in reference[0].items():
+        close(found[0][name], value, name)
+    # Adam's first step is g / |g|: compare what it was made of.
+    name = "user_m" if "user_m" in reference[1] else "user"
+    close(found[1][name], reference[1][name], name)
+    close(found[2], reference[2], "loss")
+    close(found[3], reference[3], "scores")
+
+
+def test_falls_back_where_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert accelerated(Popularity()) is None
+    assert accelerated(FedRecGEL(order="user-first")) is None
+    assert accelerated(FedRecGEL(g_norm=0.1)) is None
+    assert accelerated(FedNCF(gmf_dim=5)) is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    native.kernel.cache_clear()
+    try:
+        assert accelerated(FedNCF(**SIZES)) is None
+        plain = fr.train("fedncf", SPLIT, rounds=2, **SIZES)
+        asked = fr.train("fedncf", SPLIT, rounds=2, **SIZES, local={"accelerate": True})
+    finally:
+        native.kernel.cache_clear()
+    assert all(torch.equal(value, asked.shared[name]) for name, value in plain.shared.items())
+
+
+def test_double_precision_takes_the_reference_path() -> None:
+    options: dict[str, Any] = {**SIZES, "rounds": 2, "run": {"dtype": "float64"}}
+    plain = fr.train("fedrecgel", SPLIT, **options)
+    asked = fr.train("fedrecgel", SPLIT, **options, local={"accelerate": True})
+    assert all(torch.equal(value, asked.shared[name]) for name, value in plain.shared.items())
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_any_number_of_workers_gives_the_same_bits(workers: int) -> None:
+    options: dict[str, Any] = {**SIZES, "rounds": 3, "fraction": 0.9}
+    local = {"accelerate": True, "chunk_examples": 300}
+    one = fr.train("fedrecgel", SPLIT, **options, local={**local, "workers": 1})
+    some = fr.train("fedrecgel", SPLIT, **options, local={**local, "workers": workers})
+    assert all(torch.equal(value, some.shared[name]) for name, value in one.shared.items())
+    assert replace(one.config, local=some.config.local) == some.config
