@@ -9,11 +9,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fedrecgel.cli.common import add_set_option, config_of
-from fedrecgel.data import demo
+from fedrecgel.data import demo, synthetic
 from fedrecgel.data.audit import audit
 from fedrecgel.data.download import locate
 from fedrecgel.data.load import load_data
 from fedrecgel.data.sources import SOURCES
+from fedrecgel.data.sources.source import Statistics
 from fedrecgel.experiments.config import lookup
 from fedrecgel.experiments.training import load_split
 
@@ -46,6 +47,10 @@ def add_parser(subparsers: Subparsers) -> None:
 def run_list(args: Namespace) -> int:
     """Print names, sizes and one sentence each."""
     rows = [("demo", demo.STATISTICS, demo.ABOUT)]
+    sizes = (synthetic.USERS, synthetic.ITEMS, synthetic.INTERACTIONS)
+    rows.append(
+        ("synthetic", Statistics(*sizes), "Generated for benchmarks; any size by data.users, items, interactions.")
+    )
     rows += [(name, source.expected, source.about) for name, source in SOURCES.items()]
     print(f"{'name':<20}{'users':>8}{'items':>8}{'interactions':>14}  about")
     for name, (users, items, interactions), about in rows:
@@ -97,8 +102,8 @@ def run_audit(args: Namespace) -> int:
 
 def run_fetch(args: Namespace) -> int:
     """Download a named data set, unless it is there already, and print where it is."""
-    if args.dataset == "demo":
-        print("demo is generated; there is nothing to fetch.")
+    if args.dataset in ("demo", "synthetic"):
+        print(f"{args.dataset} is generated; there is nothing to fetch.")
         return 0
     print(locate(lookup("data set", args.dataset, SOURCES), progress=sys.stderr.isatty()).path)
     return 0

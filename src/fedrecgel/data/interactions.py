@@ -119,12 +119,12 @@ class Interactions:
                 f"'{name}' should have users with at least {min_interactions} interactions. "
                 f"Found {n_before:,} users, the largest with {counts.max():,}. Lower data.min_interactions or add data."
             )
-        user_kept, users = np.unique(users[keep], return_inverse=True)
-        item_kept, items = np.unique(items[keep], return_inverse=True)
+        user_kept, users = _renumber(users[keep], len(user_ids))
+        item_kept, items = _renumber(items[keep], len(item_ids))
         return cls(
             name=name,
-            users=users.astype(np.int32),
-            items=items.astype(np.int32),
+            users=users,
+            items=items,
             times=None if columns.times is None else columns.times[keep],
             user_ids=[user_ids[k] for k in user_kept],
             item_ids=[item_ids[k] for k in item_kept],
@@ -154,19 +154,25 @@ def _as_table(frame: Any) -> Any:
         ) from error
 
 
-def _number(raw: Any) -> tuple[npt.NDArray[np.int64], list[Any]]:
+def _renumber(numbers: npt.NDArray[np.int32], size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """The numbers that occur, and each entry's position among them; no sorting, for these may be many millions."""
+    occurs = np.bincount(numbers, minlength=size) > 0
+    return np.flatnonzero(occurs), (np.cumsum(occurs, dtype=np.int32) - 1)[numbers]
+
+
+def _number(raw: Any) -> tuple[npt.NDArray[np.int32], list[Any]]:
     """Numbers in sorted order of the ids, and the ids."""
     encoded = raw.dictionary_encode()
     ids = encoded.dictionary.to_pylist()
     order = sorted(range(len(ids)), key=ids.__getitem__)
-    rank = np.empty(len(ids), dtype=np.int64)
+    rank = np.empty(len(ids), dtype=np.int32)
     rank[order] = np.arange(len(ids))
     return rank[encoded.indices.to_numpy(zero_copy_only=False)], [ids[k] for k in order]
 
 
 def _latest_of_each_pair(
-    users: npt.NDArray[np.int64],
-    items: npt.NDArray[np.int64],
+    users: npt.NDArray[np.int32],
+    items: npt.NDArray[np.int32],
     times: npt.NDArray[np.int64] | None,
     rows: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +20,15 @@ class ItemSets:
     """User u's items are items[ptr[u]:ptr[u + 1]]."""
     items: npt.NDArray[np.int32]
     counts: npt.NDArray[np.int32]
-    _gaps: IntArray = field(init=False, repr=False)
-    """user * n_items + item - position: sorted, so one search maps a rank outside the set to its item."""
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _gaps(self) -> IntArray:
+        """User * n_items + item - position: sorted, so one search maps a rank outside the set to its item."""
         sizes = np.diff(self.ptr)
         owner = np.repeat(np.arange(self.n_users), sizes)
         position = np.arange(len(self.items)) - np.repeat(self.ptr[:-1], sizes)
-        object.__setattr__(self, "_gaps", owner * self.n_items + self.items - position)
+        gaps: IntArray = owner * self.n_items + self.items - position
+        return gaps
 
     @classmethod
     def from_pairs(

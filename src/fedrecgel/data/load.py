@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from fedrecgel.data import demo
+from fedrecgel.data import demo, synthetic
 from fedrecgel.data.columns import ALIASES, BY_NAME, ColumnNames, Columns, pick_columns
 from fedrecgel.data.download import locate, sha256_of
 from fedrecgel.data.files import read_table
@@ -16,7 +16,7 @@ from fedrecgel.data.interactions import MIN_INTERACTIONS, Interactions
 from fedrecgel.data.sources import SOURCES, Source, Statistics
 from fedrecgel.errors import ConfigError, DataError, unknown
 
-NAMES = ("demo", *SOURCES)
+NAMES = ("demo", "synthetic", *SOURCES)
 """Every named data set."""
 
 
@@ -42,6 +42,12 @@ class DataSettings:
     """Keep only interactions rated at least this."""
     distinct: bool | None = None
     """Keep only the latest interaction of each user-item pair; not given: as the data set says."""
+    users: Annotated[int, Meta(ge=1)] | None = None
+    """Users of the data set `synthetic`."""
+    items: Annotated[int, Meta(ge=1)] | None = None
+    """Items of `synthetic`."""
+    interactions: Annotated[int, Meta(ge=1)] | None = None
+    """Interactions of `synthetic`."""
 
 
 def load(
@@ -88,7 +94,13 @@ def load_data(settings: DataSettings) -> Interactions:
             f"data.user, data.item, data.timestamp and data.rating name columns of an own file, "
             f"and '{name}' is a named data set. Leave them out."
         )
-    if name == "demo":
+    sizes = (settings.users, settings.items, settings.interactions)
+    if name != "synthetic" and any(sizes):
+        raise ConfigError(f"data.users, data.items and data.interactions are sizes of 'synthetic'. Found '{name}'.")
+    if name == "synthetic":
+        defaults = (synthetic.USERS, synthetic.ITEMS, synthetic.INTERACTIONS)
+        loaded = synthetic.generate(*(size or usual for size, usual in zip(sizes, defaults, strict=True)))
+    elif name == "demo":
         loaded = _number(demo.generate(), settings, name, source="generated", licence="Apache-2.0", sha256=demo.SHA256)
     elif name in SOURCES:
         loaded = _load_named(SOURCES[name], settings)

@@ -20,6 +20,8 @@ from fedrecgel.errors import DataError
 Ties = Literal["lowest-item", "random", "last-row"]
 Untimed = Literal["random", "file-order"]
 NO_ITEM = -1
+BLOCK = 20_000
+"""Users whose candidates are drawn at once."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,11 @@ class Split:
     observed: ItemSets
     """All items of a user: training, validation and test."""
     test: npt.NDArray[np.int64]
-    candidates: npt.NDArray[np.int64]
+    candidates: npt.NDArray[np.int32]
     """[m, 99]: never an observed item of that user."""
     validation: npt.NDArray[np.int64] | None
     """NO_ITEM for a user with a single distinct item."""
-    validation_candidates: npt.NDArray[np.int64] | None
+    validation_candidates: npt.NDArray[np.int32] | None
 
     @property
     def n_users(self) -> int:
@@ -164,10 +166,14 @@ def _latest_first(interactions: Interactions, settings: SplitSettings) -> npt.ND
     return np.lexsort((rows, precedence, -times, interactions.users))
 
 
-def _candidates(purpose: str, observed: ItemSets, settings: SplitSettings) -> npt.NDArray[np.int64]:
-    users = np.arange(observed.n_users, dtype=np.int64)
-    numbers = np.arange(settings.candidates)[None, :]
-    return observed.outside(users, Draws(settings.seed).uniform(f"split/{purpose}", 0, users[:, None], numbers))
+def _candidates(purpose: str, observed: ItemSets, settings: SplitSettings) -> npt.NDArray[np.int32]:
+    draws, numbers = Draws(settings.seed), np.arange(settings.candidates)[None, :]
+    candidates = np.empty((observed.n_users, settings.candidates), dtype=np.int32)
+    for first in range(0, observed.n_users, BLOCK):  # the numbers drawn are many times larger than what is kept
+        users = np.arange(first, min(first + BLOCK, observed.n_users), dtype=np.int64)
+        uniform = draws.uniform(f"split/{purpose}", 0, users[:, None], numbers)
+        candidates[users] = observed.outside(users, uniform)
+    return candidates
 
 
 def _check_room(interactions: Interactions, observed: ItemSets, needed: int) -> None:

@@ -124,7 +124,9 @@ class LocalEngine:
             if against == "catalogue":
                 items = torch.arange(split.n_items).expand(len(users), -1)
             else:
-                items = torch.from_numpy(np.concatenate([test[users, None], candidates[users]], axis=1))
+                items = torch.from_numpy(
+                    np.concatenate([test[users, None], candidates[users]], axis=1).astype(np.int64)
+                )
             scores = self.method.score(
                 self.store.read(torch.from_numpy(users)), Download(shared, each), items.to(self.federation.device)
             ).cpu()

@@ -39,15 +39,12 @@ static inline void tile(int k, const float* a, int rs, int cs, const float* b, i
     for (int j = 0; j < NV; j++) store(c + i * ldc + 16 * j, acc[i][j]);
 }
 
+// As many tiles of MR rows as fit, then one of exactly the rows that are left.
 template <int MR, int NV, bool ADD>
 static void panel(int m, int k, const float* a, int rs, int cs, const float* b, int ldb, float* c, int ldc) {
-  int i = 0;
-  for (; i + MR <= m; i += MR) tile<MR, NV, ADD>(k, a + i * rs, rs, cs, b, ldb, c + i * ldc, ldc);
-  if (m - i >= MR / 2) {
-    tile<MR / 2, NV, ADD>(k, a + i * rs, rs, cs, b, ldb, c + i * ldc, ldc);
-    i += MR / 2;
-  }
-  for (; i < m; i++) tile<1, NV, ADD>(k, a + i * rs, rs, cs, b, ldb, c + i * ldc, ldc);
+  for (; m >= MR; m -= MR, a += MR * rs, c += MR * ldc) tile<MR, NV, ADD>(k, a, rs, cs, b, ldb, c, ldc);
+  if constexpr (MR > 1)
+    if (m > 0) panel<MR - 1, NV, ADD>(m, k, a, rs, cs, b, ldb, c, ldc);
 }
 
 template <bool ADD>
@@ -184,8 +181,9 @@ static void user_gradient(int n, const Network& net, const float* v1, const floa
   multiply<true>(1, M, H1, first, 1, 1, w1_user, g + G);
 }
 
-static void meet(const float* w1_user, const float* b1, const float* u2, float* first) {  // W1_user u2 + b1
-  for (int h = 0; h < H1; h++) first[h] = dot(w1_user + h * M, u2, M) + b1[h];
+static void meet(const float* w1_user_t, const float* b1, const float* u2, float* first) {  // W1_user u2 + b1
+  std::copy(b1, b1 + H1, first);
+  multiply<true>(1, H1, M, u2, 1, 1, w1_user_t, first);
 }
 
 extern "C" void neumf_gradients(
@@ -196,11 +194,11 @@ extern "C" void neumf_gradients(
     float* h_user, float* row_gmf, float* row_mlp, float* x, float* e1, float* a1, float* e2, float* a2, float* e3,
     float* first_sum, float* b2_sum, float* b3_sum, float* gmf_sum, float* mlp_sum, float* bias_sum) {
   std::vector<float> scratch(width * (2 * H1 + 2 * H2 + 2 * H3 + H1 + M + 2 * G + 1) +
-                             4 * H1 * M + 4 * H2 * H1 + 4 * H3 * H2 + 64);
+                             4 * H1 * M + 4 * H2 * H1 + 4 * H3 * H2);
   float* free = scratch.data();
   auto take = [&free](int n) { float* p = free; free += n; return p; };
-  float *w2t = take(H1 * H2), *w3t = take(H2 * H3);
-  transpose(H2, H1, w2, w2t), transpose(H3, H2, w3, w3t);
+  float *w1_user_t = take(M * H1), *w2t = take(H1 * H2), *w3t = take(H2 * H3);
+  transpose(H1, M, w1_user, w1_user_t), transpose(H2, H1, w2, w2t), transpose(H3, H2, w3, w3t);
   const Network shared{w1_item, nullptr, w2, w2t, b2, w3, w3t, b3, out_gmf, out_mlp, *out_bias};
   float *g1 = take(H1 * M), *p1 = take(H1 * M), *p1t = take(H1 * M);
   float *g2 = take(H2 * H1), *p2 = take(H2 * H1), *p2t = take(H2 * H1);
@@ -219,7 +217,7 @@ extern "C" void neumf_gradients(
       std::memcpy(rows_mlp + s * M, item_mlp + item * M, M * sizeof(float));
       std::memcpy(half + s * H1, item_half + item * H1, H1 * sizeof(float));
     }
-    meet(w1_user, b1, u2, first);
+    meet(w1_user_t, b1, u2, first);
     auto start = [&](const float* by, float* z1) {
       for (int s = 0; s < n; s++) moved(half + s * H1, 1, by, z1 + s * H1, H1);
     };
@@ -287,7 +285,7 @@ extern "C" void neumf_gradients(
     if (rho_ur > 0) {  // Eq. 11 and 12
       const float scale = rho_ur / (std::sqrt(dot(gradient, gradient, G + M)) + 1e-12f);
       moved(u1, scale, gradient, worst_user, G + M);
-      meet(w1_user, b1, worst_user + G, first);
+      meet(w1_user_t, b1, worst_user + G, first);
       start(first, base.a1);
       pass(n, shared, v1, worst_user, y, w, base);
       user_gradient(n, shared, v1, w1_user, base, out_user);
@@ -306,13 +304,14 @@ extern "C" void neumf_scores(int clients, int width, const int64_t* items, const
                              const float* b2, const float* w3, const float* b3, const float* out_gmf,
                              const float* out_mlp, const float* out_bias, float* scores) {
   const int block = 48;
-  std::vector<float> scratch(block * (H1 + H2 + H3) + H1 * H2 + H2 * H3);
-  float *a1 = scratch.data(), *a2 = a1 + block * H1, *a3 = a2 + block * H2, *w2t = a3 + block * H3, *w3t = w2t + H1 * H2;
-  transpose(H2, H1, w2, w2t), transpose(H3, H2, w3, w3t);
+  std::vector<float> scratch(block * (H1 + H2 + H3) + M * H1 + H1 * H2 + H2 * H3);
+  float *a1 = scratch.data(), *a2 = a1 + block * H1, *a3 = a2 + block * H2;
+  float *w1_user_t = a3 + block * H3, *w2t = w1_user_t + M * H1, *w3t = w2t + H1 * H2;
+  transpose(H1, M, w1_user, w1_user_t), transpose(H2, H1, w2, w2t), transpose(H3, H2, w3, w3t);
   for (int c = 0; c < clients; c++) {
     const float *u1 = user + c * (G + M), *u2 = u1 + G;
     float first[H1], scaled[G];
-    meet(w1_user, b1, u2, first);
+    meet(w1_user_t, b1, u2, first);
     for (int g = 0; g < G; g++) scaled[g] = u1[g] * out_gmf[g];
     for (int start = 0; start < width; start += block) {
       const int n = std::min(block, width - start);
