@@ -29,7 +29,7 @@ METHODS: list[Method] = [
     FedRecGEL(**SIZES),
     FedRecGEL(**SIZES, rho_co=0.5, rho_ur=0.3),
     FedRecGEL(**SIZES, rho_co=0.0),
-    FedRecGEL(**SIZES, rho_ur=0.0, reduction="mean", weighting="examples"),
+    FedRecGEL(**SIZES, rho_ur=0.0, reduction="mean"),
     FedRecGEL(user_optimiser="sgd"),
 ]
 
@@ -73,6 +73,7 @@ def test_falls_back_where_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch, tm
     assert accelerated(FedRecGEL(order="user-first")) is None
     assert accelerated(FedRecGEL(g_norm=0.1)) is None
     assert accelerated(FedNCF(gmf_dim=5)) is None
+    assert accelerated(FedNCF(weighting="examples")) is None
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     native.kernel.cache_clear()

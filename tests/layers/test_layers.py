@@ -26,6 +26,7 @@ ORDER = [
     {"privacy", "evaluation"},
     {"engine"},
     {"testing"},
+    {"benchmark"},
     {"experiments"},
     {"report"},
     {"cli"},

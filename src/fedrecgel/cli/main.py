@@ -10,7 +10,7 @@ from collections.abc import Sequence
 # Idle OpenMP threads that spin slow down everything else on the machine; this must be set before torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from fedrecgel.cli import data, doctor, methods, train
+from fedrecgel.cli import bench, data, doctor, methods, train
 from fedrecgel.errors import FedrecgelError
 
 INTERRUPTED = 130
@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (train, data, methods, doctor):
+    for module in (train, data, methods, bench, doctor):
         module.add_parser(commands)
     return top
 

@@ -17,8 +17,11 @@ from fedrecgel.tensors import Tensors
 
 
 def accelerated(method: Method) -> Method | None:
-    """A method with the same results, or None where no kernel fits or none can be built."""
-    if not isinstance(method, FedNCF) or kernel(method.model) is None:
+    """A method with the same results, or None where no kernel fits or none can be built.
+
+    Its uploads are summed over clients already, so it serves a simulator whose channel would only add them up.
+    """
+    if not isinstance(method, FedNCF) or method.weighting != "uniform" or kernel(method.model) is None:
         return None
     if type(method) is FedNCF:
         return NativeFedNCF(**asdict(method))

@@ -27,7 +27,7 @@ from fedrecgel.experiments.result import Result
 from fedrecgel.experiments.run_folder import RunFolder, run_fingerprint, write_text
 from fedrecgel.experiments.summary import summarise
 from fedrecgel.methods.base import Problem, Server
-from fedrecgel.privacy.channel import CHANNELS, check_channel
+from fedrecgel.privacy.channel import CHANNELS, Plain, check_channel
 from fedrecgel.tensors import moved
 
 Line = dict[str, Any]
@@ -113,10 +113,10 @@ class Training:
         self.settings = config.to_dict()
         self.draws = Draws(config.run.seed)
         self.method = config.method.build()
-        if config.local.accelerate:
-            self.method = accelerated(self.method) or self.method
         channel = CHANNELS[config.run.channel]()
         check_channel(config.method.name, self.method, channel)
+        if config.local.accelerate and isinstance(channel, Plain):
+            self.method = accelerated(self.method) or self.method
         device, dtype = torch.device(config.run.device), getattr(torch, config.run.dtype)
         federation = Federation(split, config.sampling, dtype, device)
         problem = Problem(split.n_users, split.n_items, dtype, device)

@@ -11,7 +11,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -24,11 +24,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fedrecgel.nn.neumf import NeuMF
-from fedrecgel.tensors import Factors, Tensors
+from fedrecgel.tensors import Summed, Tensors
 
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-fno-math-errno")
 NETWORK = ("item_half", "w1_user", "w1_item", "b1", "w2", "b2", "w3", "b3", "out_gmf", "out_mlp", "out_bias")
 """Shared tensors in the order of the kernel's arguments."""
+SUMMED = ("w1_item", "w2", "b2", "w3", "b3", "out_gmf", "out_mlp", "out_bias")
+"""Their gradients come back as sums over clients."""
 LANES = 16
 """All sizes must be multiples of the vector length."""
 
@@ -40,8 +42,8 @@ class Gradients:
     loss: Float[Tensor, " C"]
     user: Float[Tensor, "C d"]
     """g_ur, Eq. 12."""
-    dense: dict[str, Tensor | Factors]
-    """g_co of the network, Eq. 15."""
+    dense: dict[str, Summed]
+    """g_co of the network, Eq. 15, summed over clients: matrices of single clients are never kept."""
     rows: Tensors
     """g_co of the client's item rows, Eq. 15."""
 
@@ -65,28 +67,15 @@ class Kernel:
     ) -> Gradients:
         """Both sharpness-aware gradients of C clients at (θ_co, θ_ur); radius 0 gives the plain gradient."""
         (clients, width), g, m = rows.shape, self._model.gmf_dim, self._model.mlp_dim
-        h1, h2, h3 = self._model.hidden
-        new = user.new_empty
-        loss, h_user = new(clients), new(clients, g + m)
-        row_gmf, row_mlp, x = (new(clients, width, size) for size in (g, m, m))
-        e1, a1, e2, a2, e3 = (new(clients, width, size) for size in (h1, h1, h2, h2, h3))
-        first, b2, b3 = (new(clients, 1, size) for size in (h1, h2, h3))
-        out_gmf, out_mlp, out_bias = new(clients, g, 1), new(clients, h3, 1), new(clients, 1, 1)
+        new, h1 = user.new_empty, self._model.hidden[0]
+        loss, h_user, first = new(clients), new(clients, g + m), new(clients, h1)
+        row_gmf, row_mlp = new(clients, width, g), new(clients, width, m)
+        sums = {name: torch.zeros_like(shared[name]) for name in SUMMED}
         read = (lengths, rows, labels, weights, user, shared["item_gmf"], shared["item_mlp"], *_network(shared))
-        written = (loss, h_user, row_gmf, row_mlp, x, e1, a1, e2, a2, e3, first, b2, b3, out_gmf, out_mlp, out_bias)
+        written = (loss, h_user, row_gmf, row_mlp, first, *sums.values())
         self._call("neumf_gradients", (clients, width), read, (rho_co, rho_ur), written)
-        dense: dict[str, Tensor | Factors] = {
-            "w1_user": Factors(first, user[:, None, g:]),
-            "w1_item": Factors(e1, x),
-            "b1": first,
-            "w2": Factors(e2, a1),
-            "b2": b2,
-            "w3": Factors(e3, a2),
-            "b3": b3,
-            "out_gmf": out_gmf,
-            "out_mlp": out_mlp,
-            "out_bias": out_bias,
-        }
+        sums |= {"w1_user": first.T @ user[:, g:], "b1": first.sum(0, keepdim=True)}  # rank one for each client
+        dense = {name: Summed(value) for name, value in sums.items()}
         return Gradients(loss, h_user, dense, {"item_gmf": row_gmf, "item_mlp": row_mlp})
 
     def scores(self, shared: Tensors, user: Float[Tensor, "C d"], items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
@@ -131,20 +120,30 @@ def kernel(model: NeuMF) -> Kernel | None:
 
 
 def _library(sizes: tuple[int, ...]) -> Path:
-    """Path of the compiled kernel; compiled once per source, compiler and machine."""
+    """Path of the compiled kernel."""
+    source = files("fedrecgel.nn").joinpath("neumf.cpp").read_text(encoding="utf-8")
+    return compile_cached(source, dict(zip(("G", "M", "H1", "H2", "H3"), sizes, strict=True)))
+
+
+def compile_cached(source: str, macros: Mapping[str, int]) -> Path:
+    """A shared library from C++; compiled once per source, compiler and machine.
+
+    Raises:
+        OSError: there is no compiler, or the cache cannot be written.
+        subprocess.SubprocessError: it does not compile.
+    """
     compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
     if compiler is None:
         raise FileNotFoundError("no C++ compiler")
-    source = files("fedrecgel.nn").joinpath("neumf.cpp").read_text(encoding="utf-8")
-    macros = [f"-D{name}={size}" for name, size in zip(("G", "M", "H1", "H2", "H3"), sizes, strict=True)]
+    flags = [*FLAGS, *(f"-D{name}={value}" for name, value in macros.items())]
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    key = sha256("\0".join((source, version, _processor(), *FLAGS, *macros)).encode()).hexdigest()[:16]
-    target = Path(pooch.os_cache("fedrecgel")) / "native" / f"neumf-{key}.so"
+    key = sha256("\0".join((source, version, _processor(), *flags)).encode()).hexdigest()[:16]
+    target = Path(pooch.os_cache("fedrecgel")) / "native" / f"{key}.so"
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            built = Path(folder) / "neumf.so"
-            command = [compiler, *FLAGS, *macros, "-x", "c++", "-", "-o", str(built)]
+            built = Path(folder) / "built.so"
+            command = [compiler, *flags, "-x", "c++", "-", "-o", str(built)]
             subprocess.run(command, input=source, capture_output=True, text=True, check=True, timeout=300)
             built.replace(target)  # atomic: another process may build the same
     return target

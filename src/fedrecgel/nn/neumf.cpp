@@ -127,8 +127,8 @@ static void mask(float* error, const float* activation, int n) {  // ReLU backwa
 
 // ---- the model --------------------------------------------------------------------------------------------------
 
-struct Network {  // [out, in] matrices, and their transposes for the forward pass
-  const float *w1, *w1t, *w2, *w2t, *b2, *w3, *w3t, *b3, *out_gmf, *out_mlp;
+struct Network {  // [out, in] matrices, and their transposes for the forward pass; w1 is the item half of layer 1
+  const float *w1, *w2, *w2t, *b2, *w3, *w3t, *b3, *out_gmf, *out_mlp;
   float out_bias;
 };
 
@@ -186,115 +186,116 @@ static void meet(const float* w1_user_t, const float* b1, const float* u2, float
   multiply<true>(1, H1, M, u2, 1, 1, w1_user_t, first);
 }
 
+// Both sharpness-aware gradients of each client. Network gradients are added up over clients: no client's matrix is kept.
 extern "C" void neumf_gradients(
     int clients, int width, const int64_t* lengths, const int64_t* rows, const float* labels, const float* weights,
     const float* user, const float* item_gmf, const float* item_mlp, const float* item_half, const float* w1_user,
     const float* w1_item, const float* b1, const float* w2, const float* b2, const float* w3, const float* b3,
     const float* out_gmf, const float* out_mlp, const float* out_bias, float rho_co, float rho_ur, float* loss,
-    float* h_user, float* row_gmf, float* row_mlp, float* x, float* e1, float* a1, float* e2, float* a2, float* e3,
-    float* first_sum, float* b2_sum, float* b3_sum, float* gmf_sum, float* mlp_sum, float* bias_sum) {
-  std::vector<float> scratch(width * (2 * H1 + 2 * H2 + 2 * H3 + H1 + M + 2 * G + 1) +
-                             4 * H1 * M + 4 * H2 * H1 + 4 * H3 * H2);
+    float* h_user, float* row_gmf, float* row_mlp, float* first_each, float* w1_sum, float* w2_sum, float* b2_sum,
+    float* w3_sum, float* b3_sum, float* gmf_sum, float* mlp_sum, float* bias_sum) {
+  const int block = (width + 15) / 16 * 16;
+  std::vector<float> scratch(block * (2 * M + 2 * H1 + 2 * H2 + 2 * H3 + H1 + 2 * G + 1) +
+                             4 * H1 * M + 4 * H2 * H1 + 4 * H3 * H2 + H1 + H2 + 2 * H3 + G);
   float* free = scratch.data();
   auto take = [&free](int n) { float* p = free; free += n; return p; };
   float *w1_user_t = take(M * H1), *w2t = take(H1 * H2), *w3t = take(H2 * H3);
   transpose(H1, M, w1_user, w1_user_t), transpose(H2, H1, w2, w2t), transpose(H3, H2, w3, w3t);
-  const Network shared{w1_item, nullptr, w2, w2t, b2, w3, w3t, b3, out_gmf, out_mlp, *out_bias};
+  const Network shared{w1_item, w2, w2t, b2, w3, w3t, b3, out_gmf, out_mlp, *out_bias};
   float *g1 = take(H1 * M), *p1 = take(H1 * M), *p1t = take(H1 * M);
   float *g2 = take(H2 * H1), *p2 = take(H2 * H1), *p2t = take(H2 * H1);
   float *g3 = take(H3 * H2), *p3 = take(H3 * H2), *p3t = take(H3 * H2);
-  float *half = take(width * H1), *rows_mlp = take(width * M), *v1 = take(width * G), *v1p = take(width * G);
-  Buffers base{take(width * H1), take(width * H2), take(width * H3), take(width * H1),
-               take(width * H2), take(width * H3), take(width)};
+  float *half = take(block * H1), *rows_mlp = take(block * M), *xp = take(block * M);
+  float *v1 = take(block * G), *v1p = take(block * G);
+  const Buffers t{take(block * H1), take(block * H2), take(block * H3), take(block * H1),
+                  take(block * H2), take(block * H3), take(block)};
+  float *d1 = take(H1), *d2 = take(H2), *d3 = take(H3), *dm = take(H3), *dg = take(G);
 
   for (int c = 0; c < clients; c++) {
-    const int n = lengths[c], at = c * width;
+    const int n = lengths[c];
+    const int64_t at = (int64_t)c * width;
     const float *u1 = user + c * (G + M), *u2 = u1 + G, *y = labels + at, *w = weights + at;
-    float first[H1], errors[H1], gradient[G + M], worst_user[G + M], *out_user = h_user + c * (G + M);
+    float first[H1], gradient[G + M], worst_user[G + M], *out_user = h_user + c * (G + M);
     for (int s = 0; s < n; s++) {
       const int64_t item = rows[at + s];
       std::memcpy(v1 + s * G, item_gmf + item * G, G * sizeof(float));
       std::memcpy(rows_mlp + s * M, item_mlp + item * M, M * sizeof(float));
       std::memcpy(half + s * H1, item_half + item * H1, H1 * sizeof(float));
     }
-    meet(w1_user_t, b1, u2, first);
-    auto start = [&](const float* by, float* z1) {
-      for (int s = 0; s < n; s++) moved(half + s * H1, 1, by, z1 + s * H1, H1);
+    auto start = [&](const float* by) {
+      for (int s = 0; s < n; s++) moved(half + s * H1, 1, by, t.a1 + s * H1, H1);
     };
-    start(first, base.a1);
-    loss[c] = pass(n, shared, v1, u1, y, w, base);  // ∇L at (θ_co, θ_ur)
-    user_gradient(n, shared, v1, w1_user, base, gradient);
+    meet(w1_user_t, b1, u2, first);
+    start(first);
+    loss[c] = pass(n, shared, v1, u1, y, w, t);  // ∇L at (θ_co, θ_ur)
+    user_gradient(n, shared, v1, w1_user, t, gradient);
     std::copy(gradient, gradient + G + M, out_user);
 
-    // Where this client's upload is made of: its slice of the outputs.
-    Buffers sent{a1 + at * H1, a2 + at * H2, base.a3, e1 + at * H1, e2 + at * H2, e3 + at * H3, base.e};
+    auto sums = [&](const float* v) {  // bias and output gradients
+      column_sums(t.e1, n, H1, d1), column_sums(t.e2, n, H2, d2), column_sums(t.e3, n, H3, d3);
+      multiply<false>(1, G, n, t.e, 1, 1, v, dg);
+      multiply<false>(1, H3, n, t.e, 1, 1, t.a3, dm);
+      for (int k = 0; k < G; k++) dg[k] *= u1[k];
+      float db = 0;
+      for (int s = 0; s < n; s++) db += t.e[s];
+      return db;
+    };
+    float db = sums(v1);
     Network net = shared;
-    const float *v = v1, *w1 = w1_item;
-    float *xs = x + at * M, worst_gmf[G], worst_mlp[H3], worst_b2[H2], worst_b3[H3];
+    const float *v = v1, *x = rows_mlp;
+    float worst_gmf[G], worst_mlp[H3], worst_b2[H2], worst_b3[H3];
     if (rho_co > 0) {
-      float d2[H2], d3[H3], dg[G] = {}, dm[H3] = {}, du[G], db = 0;
-      multiply<false>(H1, M, n, base.e1, 1, H1, rows_mlp, g1);
-      multiply<false>(H2, H1, n, base.e2, 1, H2, base.a1, g2);
-      multiply<false>(H3, H2, n, base.e3, 1, H3, base.a2, g3);
-      multiply<false>(n, M, H1, base.e1, H1, 1, w1_item, xs);  // row gradients, in place of the perturbed rows
-      column_sums(base.e1, n, H1, errors), column_sums(base.e2, n, H2, d2), column_sums(base.e3, n, H3, d3);
-      multiply<true>(1, G, n, base.e, 1, 1, v1, dg);
-      multiply<true>(1, H3, n, base.e, 1, 1, base.a3, dm);
-      float squared_e = 0;
-      for (int s = 0; s < n; s++) db += base.e[s], squared_e += base.e[s] * base.e[s];
-      for (int k = 0; k < G; k++) dg[k] *= u1[k], du[k] = u1[k] * out_gmf[k];
+      multiply<false>(H1, M, n, t.e1, 1, H1, rows_mlp, g1);
+      multiply<false>(H2, H1, n, t.e2, 1, H2, t.a1, g2);
+      multiply<false>(H3, H2, n, t.e3, 1, H3, t.a2, g3);
+      multiply<false>(n, M, H1, t.e1, H1, 1, w1_item, xp);  // row gradients, soon the perturbed rows
+      float du[G], squared_e = 0;
+      for (int s = 0; s < n; s++) squared_e += t.e[s] * t.e[s];
+      for (int k = 0; k < G; k++) du[k] = u1[k] * out_gmf[k];
       const float stretch = 1 + dot(u2, u2, M);
       const double squared = (double)dot(g1, g1, H1 * M) + dot(g2, g2, H2 * H1) + dot(g3, g3, H3 * H2) +
                              dot(d2, d2, H2) + dot(d3, d3, H3) + dot(dg, dg, G) + dot(dm, dm, H3) + db * db +
-                             dot(xs, xs, n * M) + squared_e * dot(du, du, G) + stretch * dot(errors, errors, H1);
+                             dot(xp, xp, n * M) + squared_e * dot(du, du, G) + stretch * dot(d1, d1, H1);
       const float scale = rho_co / (std::sqrt(squared) + 1e-12);  // Eq. 14
       moved(w1_item, scale, g1, p1, H1 * M), transpose(H1, M, p1, p1t);
       moved(w2, scale, g2, p2, H2 * H1), transpose(H2, H1, p2, p2t);
       moved(w3, scale, g3, p3, H3 * H2), transpose(H3, H2, p3, p3t);
       moved(b2, scale, d2, worst_b2, H2), moved(b3, scale, d3, worst_b3, H3);
       moved(out_gmf, scale, dg, worst_gmf, G), moved(out_mlp, scale, dm, worst_mlp, H3);
-      moved(first, scale * stretch, errors, first, H1);
-      moved(rows_mlp, scale, xs, xs, n * M);
-      for (int s = 0; s < n; s++) moved(v1 + s * G, scale * base.e[s], du, v1p + s * G, G);
-      net = Network{p1, p1t, p2, p2t, worst_b2, p3, p3t, worst_b3, worst_gmf, worst_mlp, *out_bias + scale * db};
-      v = v1p, w1 = p1;
-      for (int s = 0; s < n; s++) std::memcpy(sent.a1 + s * H1, first, H1 * sizeof(float));
-      multiply<true>(n, H1, M, xs, M, 1, p1t, sent.a1);
-      pass(n, net, v, u1, y, w, sent);
-    } else {
-      std::memcpy(xs, rows_mlp, n * M * sizeof(float));
-      std::memcpy(sent.a1, base.a1, n * H1 * sizeof(float)), std::memcpy(sent.e1, base.e1, n * H1 * sizeof(float));
-      std::memcpy(sent.a2, base.a2, n * H2 * sizeof(float)), std::memcpy(sent.e2, base.e2, n * H2 * sizeof(float));
-      std::memcpy(sent.e3, base.e3, n * H3 * sizeof(float));
+      moved(first, scale * stretch, d1, first, H1);
+      moved(rows_mlp, scale, xp, xp, n * M);
+      for (int s = 0; s < n; s++) moved(v1 + s * G, scale * t.e[s], du, v1p + s * G, G);
+      net = Network{p1, p2, p2t, worst_b2, p3, p3t, worst_b3, worst_gmf, worst_mlp, *out_bias + scale * db};
+      v = v1p, x = xp;
+      for (int s = 0; s < n; s++) std::memcpy(t.a1 + s * H1, first, H1 * sizeof(float));
+      multiply<true>(n, H1, M, xp, M, 1, p1t, t.a1);
+      pass(n, net, v, u1, y, w, t);
+      db = sums(v);
     }
-    // g_co, Eq. 15: item rows here, weight matrices later from the factors.
-    multiply<false>(n, M, H1, sent.e1, H1, 1, w1, row_mlp + at * M);
+    // g_co, Eq. 15
+    multiply<true>(H1, M, n, t.e1, 1, H1, x, w1_sum);
+    multiply<true>(H2, H1, n, t.e2, 1, H2, t.a1, w2_sum);
+    multiply<true>(H3, H2, n, t.e3, 1, H3, t.a2, w3_sum);
+    moved(b2_sum, 1, d2, b2_sum, H2), moved(b3_sum, 1, d3, b3_sum, H3);
+    moved(gmf_sum, 1, dg, gmf_sum, G), moved(mlp_sum, 1, dm, mlp_sum, H3);
+    *bias_sum += db;
+    std::copy(d1, d1 + H1, first_each + c * H1);
+    multiply<false>(n, M, H1, t.e1, H1, 1, net.w1, row_mlp + at * M);
+    float scaled[G];
+    for (int k = 0; k < G; k++) scaled[k] = u1[k] * net.out_gmf[k];
     for (int s = 0; s < n; s++)
-      for (int k = 0; k < G; k++) row_gmf[(at + s) * G + k] = sent.e[s] * u1[k] * net.out_gmf[k];
-    column_sums(sent.e1, n, H1, first_sum + c * H1);
-    column_sums(sent.e2, n, H2, b2_sum + c * H2);
-    column_sums(sent.e3, n, H3, b3_sum + c * H3);
-    float *sum_gmf = gmf_sum + c * G, *sum_mlp = mlp_sum + c * H3, total = 0;
-    std::fill(sum_gmf, sum_gmf + G, 0.0f), std::fill(sum_mlp, sum_mlp + H3, 0.0f);
-    multiply<true>(1, G, n, sent.e, 1, 1, v, sum_gmf);
-    multiply<true>(1, H3, n, sent.e, 1, 1, sent.a3, sum_mlp);
-    for (int k = 0; k < G; k++) sum_gmf[k] *= u1[k];
-    for (int s = 0; s < n; s++) total += sent.e[s];
-    bias_sum[c] = total;
+      for (int k = 0; k < G; k++) row_gmf[(at + s) * G + k] = t.e[s] * scaled[k];
+    std::fill(row_gmf + (at + n) * G, row_gmf + (at + width) * G, 0.0f);  // padding contributes nothing
+    std::fill(row_mlp + (at + n) * M, row_mlp + (at + width) * M, 0.0f);
 
     if (rho_ur > 0) {  // Eq. 11 and 12
       const float scale = rho_ur / (std::sqrt(dot(gradient, gradient, G + M)) + 1e-12f);
       moved(u1, scale, gradient, worst_user, G + M);
       meet(w1_user_t, b1, worst_user + G, first);
-      start(first, base.a1);
-      pass(n, shared, v1, worst_user, y, w, base);
-      user_gradient(n, shared, v1, w1_user, base, out_user);
+      start(first);
+      pass(n, shared, v1, worst_user, y, w, t);
+      user_gradient(n, shared, v1, w1_user, t, out_user);
     }
-    // Padding contributes nothing.
-    const int rest = width - n, from = at + n;
-    auto clear = [rest, from](float* p, int d) { std::fill(p + from * d, p + (from + rest) * d, 0.0f); };
-    clear(row_gmf, G), clear(row_mlp, M), clear(x, M), clear(e1, H1), clear(a1, H1);
-    clear(e2, H2), clear(a2, H2), clear(e3, H3);
   }
 }
 

@@ -1,0 +1,196 @@
+"""Measure one data set: ours, ours accelerated and the naive engine, interleaved in one process."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+
+from fedrecgel.benchmark.naive import NaiveEngine
+from fedrecgel.data.federation import Federation
+from fedrecgel.data.load import DataSettings, load_data
+from fedrecgel.data.split import Split
+from fedrecgel.draws import Draws
+from fedrecgel.engine.accelerate import accelerated
+from fedrecgel.engine.local import LocalEngine, LocalSettings
+from fedrecgel.engine.store import ClientStore
+from fedrecgel.methods.base import Method, Problem, Server
+from fedrecgel.methods.fedrecgel import FedRecGEL
+from fedrecgel.privacy.channel import Plain
+from fedrecgel.tensors import Ids
+
+
+@dataclass(frozen=True)
+class Case:
+    """A data set and how much of it is measured."""
+
+    data: DataSettings
+    fraction: float = 0.1
+    rounds: int = 9
+    naive_clients: int = 30
+    """Clients the naive engine trains, scaled to the cohort; 0 leaves it out."""
+    evaluate: bool = True
+
+
+CASES = {
+    "filmtrust": Case(DataSettings("filmtrust")),
+    "lastfm-2k": Case(DataSettings("lastfm-2k")),
+    "amazon-video": Case(DataSettings("amazon-video")),
+    "qb-article-shape": Case(
+        DataSettings("synthetic", users=24_516, items=7_355, interactions=348_736), rounds=5, naive_clients=20
+    ),
+    "million": Case(
+        DataSettings("synthetic", users=1_000_000, items=100_000, interactions=20_000_000),
+        fraction=0.01,
+        rounds=3,
+        naive_clients=0,
+        evaluate=False,
+    ),
+}
+"""The shapes that are compared; `million` is too large for the naive engine and for ranking everyone in a benchmark."""
+
+
+def flops_per_sample(method: FedRecGEL) -> float:
+    """Work of one merged example: base, shared-perturbed and private pass, with the item half of layer 1 gathered."""
+    h1, h2, h3 = method.model.hidden
+    tower = h1 * h2 + h2 * h3
+    first = h1 * method.mlp_dim
+    base = 3 * tower + 2 * first  # forward, backward, weights; weights and rows of layer 1
+    shared = 3 * tower + 3 * first
+    private = 2 * tower
+    return 2.0 * (base + shared + private)
+
+
+class Contender:
+    """One method in one engine with its own server and store."""
+
+    def __init__(self, method: Method, federation: Federation, workers: int) -> None:
+        self.method, self.draws = method, Draws(0)
+        problem = Problem(federation.n_clients, federation.n_items)
+        self.store = ClientStore(method, problem, self.draws)
+        settings = LocalSettings(workers=workers)
+        self.engine = LocalEngine(method, federation, Plain(), self.store, self.draws, settings)
+        self.server: Server = method.init_server(problem, self.draws)
+        self.round = 0
+
+    def train(self) -> Ids:
+        """One round; returns its cohort."""
+        cohort = self.method.cohort(self.server, self.engine.population(), self.round, self.draws)
+        trained = self.engine.train(self.server, cohort, self.round)
+        self.server = self.method.server_update(self.server, trained.inbox, self.round)
+        self.round += 1
+        return cohort
+
+    def evaluate(self) -> None:
+        """Rank every client's test item among its candidates."""
+        self.engine.ranks(self.server, "test", "candidates")
+
+
+def cpu_seconds(action: Any) -> float:
+    """Processor time of this process: what other processes do counts less than in wall time."""
+    started = time.process_time()
+    action()
+    return time.process_time() - started
+
+
+def wall_seconds(action: Any) -> float:
+    """Time on the clock."""
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def peak_rss_gb() -> float:
+    """Largest memory of this process so far."""
+    scale = 1e9 if sys.platform == "darwin" else 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
+
+
+def measure(case: Case, data_dir: str | None, peak_gflops: float) -> dict[str, Any]:
+    """All numbers of one data set; medians of processor seconds on one worker unless a key says otherwise."""
+    torch.set_num_threads(1)
+    settings = DataSettings(**{**case.data.__dict__, "dir": data_dir})
+    split: Split = load_data(settings).split(candidates=99)
+    federation = Federation(split)
+    method = FedRecGEL(fraction=case.fraction)
+    native = accelerated(method)
+    contenders = {"plain": Contender(method, federation, 1)}
+    if native is not None:
+        contenders["accelerated"] = Contender(native, federation, 1)
+    for contender in contenders.values():
+        contender.train()  # warm up
+    rss = peak_rss_gb()
+    train: dict[str, list[float]] = {name: [] for name in contenders}
+    evaluate: dict[str, list[float]] = {name: [] for name in contenders}
+    naive, samples, clients = [], [], 0
+    engine = None
+    if case.naive_clients:
+        engine = NaiveEngine(method, federation, Draws(0), contenders["plain"].server.shared)
+    for t in range(case.rounds):
+        for name, contender in contenders.items():
+            train[name].append(cpu_seconds(contender.train))
+            if case.evaluate:
+                evaluate[name].append(cpu_seconds(contender.evaluate))
+        cohort = method.cohort(contenders["plain"].server, contenders["plain"].engine.population(), t, Draws(0))
+        clients = len(cohort)
+        if t < 3:
+            samples.append(merged_samples(federation, cohort, t))
+        if engine is not None and t < 3:
+            some = cohort[: case.naive_clients]
+            users = contenders["plain"].store.read(some)["user"]
+            seconds = cpu_seconds(lambda some=some, users=users, t=t: engine.train(some, users, t))
+            naive.append(seconds * clients / len(some))
+    work = median(samples) * flops_per_sample(method) / 1e9
+    rows = {
+        name: _row(clients, median(samples), train[name], evaluate[name], naive, work, peak_gflops, rss)
+        for name in contenders
+    }
+    workers = {name: _two_workers(c.method, federation) for name, c in contenders.items()} if case.evaluate else {}
+    return {
+        **rows["plain"],
+        "accelerated": rows.get("accelerated"),
+        "two_workers_speedup": workers,
+    }
+
+
+def _row(
+    clients: int,
+    samples: float,
+    train: list[float],
+    evaluate: list[float],
+    naive: list[float],
+    gflop: float,
+    peak_gflops: float,
+    rss: float,
+) -> dict[str, Any]:
+    seconds = median(train)
+    return {
+        "clients": clients,
+        "samples": int(samples),
+        "train_seconds": seconds,
+        "evaluate_seconds": median(evaluate) if evaluate else None,
+        "naive_train_seconds": median(naive) if naive else None,
+        "ratio_to_naive": median(naive) / seconds if naive else None,
+        "samples_per_second": samples / seconds,
+        "percent_of_peak": 100 * gflop / seconds / peak_gflops,
+        "peak_rss_gb": rss,
+    }
+
+
+def merged_samples(federation: Federation, cohort: Ids, round: int) -> int:
+    """Distinct (client, item) pairs of a round: what is computed after duplicates are merged."""
+    parts = [cohort[start : start + 1000] for start in range(0, len(cohort), 1000)]
+    return sum(int(federation.batch(ids, round, Draws(0)).row_mask.count_nonzero()) for ids in parts)
+
+
+def _two_workers(method: Method, federation: Federation) -> float:
+    """Wall time of a round on one worker over that on two, interleaved."""
+    one, two = Contender(method, federation, 1), Contender(method, federation, 2)
+    one.train(), two.train()
+    seconds = [(wall_seconds(one.train), wall_seconds(two.train)) for _ in range(7)]
+    return median(pair[0] for pair in seconds) / median(pair[1] for pair in seconds)

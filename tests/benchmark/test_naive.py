@@ -1,0 +1,39 @@
+"""The comparison computes the same thing: else its time would mean nothing."""
+
+from __future__ import annotations
+
+import torch
+from tests.builders import random_split
+
+from fedrecgel.benchmark.measure import Contender, flops_per_sample, merged_samples
+from fedrecgel.benchmark.naive import NaiveEngine
+from fedrecgel.data.federation import Federation
+from fedrecgel.draws import Draws
+from fedrecgel.methods.fedrecgel import FedRecGEL
+
+SPLIT = random_split(n_users=12, n_items=150)
+
+
+def test_naive_and_batched_rounds_agree() -> None:
+    method = FedRecGEL(gmf_dim=8, mlp_dim=16, rho_co=0.1, rho_ur=0.1)
+    ours = Contender(method, Federation(SPLIT), workers=1)
+    cohort = torch.arange(SPLIT.n_users)
+    naive = NaiveEngine(method, Federation(SPLIT), Draws(0), ours.server.shared)
+    users = ours.store.read(cohort)["user"].clone()
+    wanted = ours.engine.train(ours.server, cohort, 0).inbox.mean()
+    gmf, mlp, first, *_ = naive.train(cohort, users, 0)
+    for name, found in (("item_gmf", gmf), ("item_mlp", mlp), ("w1_item", first[:, 16:]), ("w1_user", first[:, :16])):
+        torch.testing.assert_close(found, wanted[name], rtol=1e-3, atol=1e-6)
+
+
+def test_work_is_counted_in_units_of_the_first_layer() -> None:
+    """Ten products of 128 x 128 per merged example, as derived in docs/methods/fedrecgel.md."""
+    assert flops_per_sample(FedRecGEL()) == 10 * 2 * 128 * 128
+
+
+def test_merged_samples_count_distinct_items() -> None:
+    federation = Federation(SPLIT)
+    ids = torch.arange(SPLIT.n_users)
+    batch = federation.batch(ids, 0, Draws(0))
+    distinct = sum(len(set(row[keep].tolist())) for row, keep in zip(batch.items, batch.mask, strict=True))
+    assert merged_samples(federation, ids, 0) == distinct < int(batch.mask.count_nonzero())
