@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import tomli_w
@@ -136,6 +136,8 @@ def build(kind: type[T], values: Mapping[str, object], section: str) -> T:
     for key, value in values.items():
         if key not in names:
             raise ConfigError(unknown("key", key, names, f"in [{section}]"))
+        if get_origin(hints[key]) is Literal and isinstance(value, str) and value not in get_args(hints[key]):
+            raise ConfigError(unknown(f"{section}.{key}", value, get_args(hints[key])))
         try:
             checked[key] = msgspec.convert(value, hints[key])
         except msgspec.ValidationError as error:

@@ -85,8 +85,15 @@ class RunFolder:
                 raise RunFolderError(f"There is no run to resume in '{self.path}'. Leave --resume out to start one.")
             return "new"
         self._check_same(settings)
-        if self.summary.exists() and self.read_summary()["rounds"] == settings["run"]["rounds"]:
+        asked = settings["run"]["rounds"]
+        done = self.read_summary()["rounds"] if self.summary.exists() else 0
+        if done == asked:
             return "finished"
+        if done > asked:
+            raise RunFolderError(
+                f"'{self.path}' holds this run with {done} rounds, more than the {asked} asked for. "
+                f"Choose another --out."
+            )
         if not resume:
             raise RunFolderError(
                 f"'{self.path}' holds this run up to round {len(self.read_history())}. "
@@ -101,7 +108,7 @@ class RunFolder:
             raise RunFolderError(f"'{self.config}' cannot be read: {error}. Choose another --out.") from error
         for section in sorted({*found, *settings}):
             ours, theirs = settings.get(section, {}), found.get(section, {})
-            for key in sorted({*ours, *theirs}):
+            for key in sorted({*ours, *theirs}, key=lambda key: (key != "name", key)):  # the name says most
                 if (section, key) not in FREE_TO_CHANGE and ours.get(key) != theirs.get(key):
                     raise RunFolderError(
                         f"'{self.path}' belongs to another run: there {section}.{key} = {theirs.get(key)!r}, "
