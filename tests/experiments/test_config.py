@@ -45,7 +45,7 @@ def test_defaults_are_the_published_protocol() -> None:
         ("method.rho_co=nan", "method.rho_co cannot be nan"),
         ("method.fraction=1.5", "method.fraction cannot be 1.5"),
         ("method.server_lr=0", "method.server_lr cannot be 0"),
-        ("method.order=last", "method.order cannot be 'last'"),
+        ("method.order=last", "Unknown method.order 'last'"),
         ("evaluation.ks=[5, 0]", "evaluation.ks cannot be [5, 0]"),
         ("split.ties=first", "split.ties cannot be 'first'"),
         ("run.dtype=float16", "run.dtype cannot be 'float16'"),

@@ -130,7 +130,7 @@ def measure(case: Case, data_dir: str | None, peak_gflops: float) -> dict[str, A
     naive, samples, clients = [], [], 0
     engine = None
     if case.naive_clients:
-        engine = NaiveEngine(method, federation, Draws(0), contenders["plain"].server.shared)
+        engine = NaiveEngine(method, federation, contenders["plain"].server.shared)
     for t in range(case.rounds):
         for name, contender in contenders.items():
             train[name].append(cpu_seconds(contender.train))
@@ -143,7 +143,7 @@ def measure(case: Case, data_dir: str | None, peak_gflops: float) -> dict[str, A
         if engine is not None and t < 3:
             some = cohort[: case.naive_clients]
             users = contenders["plain"].store.read(some)["user"]
-            seconds = cpu_seconds(lambda some=some, users=users, t=t: engine.train(some, users, t))
+            seconds = cpu_seconds(lambda some=some, users=users: engine.train(some, users))
             naive.append(seconds * clients / len(some))
     work = median(samples) * flops_per_sample(method) / 1e9
     rows = {

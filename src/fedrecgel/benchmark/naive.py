@@ -1,13 +1,14 @@
 """The engine everybody writes first, as the comparison: one deep-copied module and one optimiser per client.
 
-Every client copies the whole model, gets dense gradients of the whole item tables from autograd, computes the
-sharpness-aware gradients in three passes, and steps its copy, which is then thrown away, as published code does. It
-takes its examples from the vectorised sampler, which is more than such code usually has.
+Every client samples its negatives in a Python loop, copies the whole model, runs passes of minibatches that add up
+dense gradients of the whole item tables, saves and restores parameters around each perturbation, and steps its copy,
+which is then thrown away, as published code does.
 """
 
 from __future__ import annotations
 
 import copy
+import random
 
 import torch
 from jaxtyping import Float, Int
@@ -15,10 +16,12 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedrecgel.data.federation import Federation
-from fedrecgel.draws import Draws
 from fedrecgel.methods.fedrecgel import FedRecGEL
 from fedrecgel.nn.sam import EPSILON
 from fedrecgel.tensors import Ids, Tensors
+
+Examples = tuple[Tensor, Tensor]
+"""Items and labels of one client."""
 
 
 class NaiveModel(nn.Module):
@@ -51,8 +54,8 @@ class NaiveModel(nn.Module):
 class NaiveEngine:
     """Clients one after another."""
 
-    def __init__(self, method: FedRecGEL, federation: Federation, draws: Draws, shared: Tensors) -> None:
-        self.method, self.federation, self.draws = method, federation, draws
+    def __init__(self, method: FedRecGEL, federation: Federation, shared: Tensors) -> None:
+        self.method, self.federation = method, federation
         self.model = NaiveModel(federation.n_items, method.gmf_dim, method.mlp_dim)
         first = torch.cat([shared["w1_user"], shared["w1_item"]], dim=1)
         tower = [first, shared["b1"][0], shared["w2"], shared["b2"][0], shared["w3"], shared["b3"][0]]
@@ -60,13 +63,21 @@ class NaiveEngine:
         given = [shared["item_gmf"], shared["item_mlp"], *tower, out, shared["out_bias"][0]]
         for parameter, value in zip(self.model.shared(), given, strict=True):
             parameter.data.copy_(value)
+        self.random = random.Random(0)
         self.server = torch.optim.Adam(self.model.shared(), lr=method.server_lr)
 
-    def train(self, cohort: Ids, users: Float[Tensor, "C d"], round: int) -> list[Tensor]:
-        """One round; returns the mean gradient of the shared parameters."""
+    def train(self, cohort: Ids, users: Float[Tensor, "C d"], given: list[Examples] | None = None) -> list[Tensor]:
+        """One round; returns the mean gradient of the shared parameters.
+
+        Args:
+            cohort: who trains.
+            users: their private vectors.
+            given: examples to train on; drawn here when not given.
+        """
         sums = [torch.zeros_like(p) for p in self.model.shared()]
-        for client, user in zip(cohort, users, strict=True):
-            for total, gradient in zip(sums, self._client(client.view(1), user, round), strict=True):
+        for number, user in enumerate(users):
+            items, labels = given[number] if given else self._sample(int(cohort[number]))
+            for total, gradient in zip(sums, self._client(user, items, labels), strict=True):
                 total += gradient
         mean = [total / len(cohort) for total in sums]
         for parameter, gradient in zip(self.model.shared(), mean, strict=True):
@@ -74,37 +85,62 @@ class NaiveEngine:
         self.server.step()
         return mean
 
-    def _client(self, client: Ids, user: Float[Tensor, " d"], round: int) -> list[Tensor]:
-        batch = self.federation.batch(client, round, self.draws)
-        items, labels = batch.items[0], batch.labels[0]
+    def _sample(self, client: int) -> Examples:
+        """Each positive followed by its negatives."""
+        train, k = self.federation.split.train, self.federation.settings.negatives
+        positives = train.items[train.ptr[client] : train.ptr[client + 1]].tolist()
+        known = set(positives)
+        outside = [item for item in range(self.federation.n_items) if item not in known]
+        self.random.shuffle(positives)
+        items, labels = [], []
+        for positive in positives:
+            items += [positive, *self.random.sample(outside, k)]
+            labels += [1.0, *[0.0] * k]
+        return torch.tensor(items), torch.tensor(labels)
+
+    def _client(self, user: Float[Tensor, " d"], items: Int[Tensor, " L"], labels: Float[Tensor, " L"]) -> list[Tensor]:
         model = copy.deepcopy(self.model)
-        with torch.no_grad():
-            model.user_gmf.copy_(user[: self.method.gmf_dim])
-            model.user_mlp.copy_(user[self.method.gmf_dim :])
+        model.user_gmf.data.copy_(user[: self.method.gmf_dim])
+        model.user_mlp.data.copy_(user[self.method.gmf_dim :])
         optimiser = torch.optim.Adam(model.parameters(), lr=self.method.user_lr)
-        base = self._gradients(model, items, labels)
-        n_private = len(model.private())
-        found = []
-        for parameters, gradients, rho in (
-            (model.private(), base[:n_private], self.method.rho_ur),
-            (model.shared(), base[n_private:], self.method.rho_co),
-        ):
-            scale = rho / (torch.sqrt(sum(g.square().sum() for g in gradients)) + EPSILON)  # type: ignore[arg-type]
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.data += scale * gradient
-            worst = self._gradients(model, items, labels)
-            found += worst[:n_private] if len(parameters) == n_private else worst[n_private:]
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.data -= scale * gradient
-        for parameter, gradient in zip([*model.private(), *model.shared()], found, strict=True):
+        self._backward(model, optimiser, items, labels)
+        shared = self._worst_gradient(model, optimiser, model.shared(), self.method.rho_co, items, labels)
+        self._backward(model, optimiser, items, labels)
+        private = self._worst_gradient(model, optimiser, model.private(), self.method.rho_ur, items, labels)
+        for parameter, gradient in zip([*model.shared(), *model.private()], [*shared, *private], strict=True):
             parameter.grad = gradient
         optimiser.step()
-        return found[n_private:]
+        return shared
 
-    def _gradients(self, model: NaiveModel, items: Int[Tensor, " L"], labels: Float[Tensor, " L"]) -> list[Tensor]:
+    def _backward(
+        self,
+        model: NaiveModel,
+        optimiser: torch.optim.Optimizer,
+        items: Int[Tensor, " L"],
+        labels: Float[Tensor, " L"],
+    ) -> None:
+        optimiser.zero_grad()
         size = self.method.chunk
-        losses = [
-            binary_cross_entropy_with_logits(model(items[k : k + size]), labels[k : k + size])
-            for k in range(0, len(items), size)
-        ]
-        return list(torch.autograd.grad(torch.stack(losses).sum(), [*model.private(), *model.shared()]))
+        for k in range(0, len(items), size):
+            binary_cross_entropy_with_logits(model(items[k : k + size]), labels[k : k + size]).backward()  # type: ignore[no-untyped-call]
+
+    def _worst_gradient(
+        self,
+        model: NaiveModel,
+        optimiser: torch.optim.Optimizer,
+        parameters: list[nn.Parameter],
+        rho: float,
+        items: Int[Tensor, " L"],
+        labels: Float[Tensor, " L"],
+    ) -> list[Tensor]:
+        """The gradient of some parameters where they are worst, to first order; they are put back afterwards."""
+        before = [p.data.clone() for p in parameters]
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients]))
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.data += rho / (norm + EPSILON) * gradient
+        self._backward(model, optimiser, items, labels)
+        worst = [p.grad.clone() for p in parameters if p.grad is not None]
+        for parameter, value in zip(parameters, before, strict=True):
+            parameter.data.copy_(value)
+        return worst

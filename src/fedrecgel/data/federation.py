@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from msgspec import Meta
 from torch import Tensor
 
-from fedrecgel.data.item_sets import ItemSets
+from fedrecgel.data.item_sets import IntArray, ItemSets
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
 from fedrecgel.errors import DataError
@@ -111,51 +111,85 @@ class Federation:
         return torch.from_numpy(self.split.train.sizes(ids.numpy()) * (1 + self.settings.negatives))
 
     def batch(self, ids: Ids, round: int, draws: Draws) -> ClientBatch:
-        """Draw this round's examples of some clients; the same whatever other clients are in the batch."""
+        """This round's examples of some clients; the same whatever other clients are in the batch."""
+        return self.examples(ids, round, draws).batch(0, len(ids))
+
+    def examples(self, ids: Ids, round: int, draws: Draws) -> Examples:
+        """Draw this round's examples of many clients at once."""
         train, k = self.split.train, self.settings.negatives
         users = ids.numpy()
         owner, at = train.flat(users)
         client = users[owner]
         nth = at - train.ptr[client]
         shuffled = np.lexsort((draws.uniform("order", round, client, nth), owner))
-        owner, at, client, nth = owner[shuffled], at[shuffled], client[shuffled], nth[shuffled]
+        at, nth = at[shuffled], nth[shuffled]  # owners and clients are sorted already
         numbers = nth[:, None] * k + np.arange(k)[None, :]
         negatives = self._avoided.outside(client, draws.uniform("negatives", round, client[:, None], numbers))
         items = np.concatenate([train.items[at][:, None], negatives], axis=1).reshape(-1)
         counts = np.concatenate([train.counts[at][:, None], np.zeros_like(negatives)], axis=1).reshape(-1)
-        return self._pack(ids, np.repeat(owner, 1 + k), items, counts)
-
-    def _pack(
-        self,
-        ids: Ids,
-        owner: npt.NDArray[np.int64],
-        items: npt.NDArray[np.int64],
-        counts: npt.NDArray[np.int64],
-    ) -> ClientBatch:
-        """Pad flat examples to [C, L] and their distinct items to [C, K]."""
-        n_clients = len(ids)
-        lengths = np.bincount(owner, minlength=n_clients)
-        column = np.arange(len(owner)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        keys, first, inverse = np.unique(owner * self.n_items + items, return_index=True, return_inverse=True)
-        row_owner = keys // self.n_items
-        distinct = np.bincount(row_owner, minlength=n_clients)
-        row_start = np.cumsum(distinct) - distinct
-        row_column = np.arange(len(keys)) - np.repeat(row_start, distinct)
-
-        def padded(values: npt.NDArray[np.generic], at: tuple[npt.NDArray[np.int64], ...], width: int) -> Tensor:
-            out = np.zeros((n_clients, width), dtype=values.dtype)
-            out[at] = values
-            return torch.from_numpy(out).to(self.device)
-
-        examples, width = (owner, column), int(lengths.max(initial=0))
-        rows, row_width = (row_owner, row_column), int(distinct.max(initial=0))
-        return ClientBatch(
+        keys = np.repeat(owner, 1 + k) * self.n_items + items
+        distinct, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        clients = np.arange(len(users) + 1)
+        return Examples(
             ids=ids,
-            items=padded(items, examples, width),
-            labels=padded(counts > 0, examples, width).to(self.dtype),
-            mask=padded(np.ones(len(owner), dtype=bool), examples, width),
-            rows=padded(keys % self.n_items, rows, row_width),
-            row_counts=padded(counts[first], rows, row_width),
-            row_mask=padded(np.ones(len(keys), dtype=bool), rows, row_width),
-            slots=padded(inverse - row_start[owner], examples, width),
+            start=np.searchsorted(owner, clients) * (1 + k),
+            items=items,
+            positive=counts > 0,
+            row_start=np.searchsorted(distinct, clients * self.n_items),
+            rows=distinct % self.n_items,
+            row_counts=counts[first],
+            inverse=inverse,
+            dtype=self.dtype,
+            device=self.device,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """The examples of many clients, one client after another without padding, and the distinct items among them."""
+
+    ids: Ids
+    start: IntArray
+    """Client c has examples start[c] … start[c + 1] and distinct items row_start[c] … row_start[c + 1]."""
+    items: IntArray
+    positive: npt.NDArray[np.bool_]
+    row_start: IntArray
+    rows: IntArray
+    row_counts: IntArray
+    inverse: IntArray
+    """Where in `rows` each example's item stands."""
+    dtype: torch.dtype
+    device: torch.device
+
+    def batch(self, first: int, last: int) -> ClientBatch:
+        """Clients first … last - 1, padded to the longest of them."""
+        examples = _Padding(self.start[first : last + 1])
+        rows = _Padding(self.row_start[first : last + 1])
+        slots = self.inverse[examples.all] - np.repeat(self.row_start[first:last], examples.lengths)
+        everywhere = self._padded(examples, np.ones(len(slots), dtype=bool))
+        return ClientBatch(
+            ids=self.ids[first:last],
+            items=self._padded(examples, self.items[examples.all]),
+            labels=self._padded(examples, self.positive[examples.all]).to(self.dtype),
+            mask=everywhere,
+            rows=self._padded(rows, self.rows[rows.all]),
+            row_counts=self._padded(rows, self.row_counts[rows.all]),
+            row_mask=self._padded(rows, np.ones(len(rows.at[0]), dtype=bool)),
+            slots=self._padded(examples, slots),
+        )
+
+    def _padded(self, padding: _Padding, values: npt.NDArray[np.generic]) -> Tensor:
+        out = np.zeros((len(padding.lengths), padding.width), dtype=values.dtype)
+        out[padding.at] = values
+        return torch.from_numpy(out).to(self.device)
+
+
+class _Padding:
+    """From flat positions to (client, column)."""
+
+    def __init__(self, start: IntArray) -> None:
+        self.all = slice(int(start[0]), int(start[-1]))
+        self.lengths = np.diff(start)
+        self.width = int(self.lengths.max(initial=0))
+        owner = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        self.at = (owner, np.arange(len(owner)) - np.repeat(start[:-1] - start[0], self.lengths))

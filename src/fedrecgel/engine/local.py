@@ -34,7 +34,7 @@ class LocalSettings:
     """Threads that train and score chunks at the same time; 0 takes all cores. Any number gives the same bits."""
     accelerate: bool = False
     """Train through a native kernel where there is one: needs a C++ compiler, agrees to rounding."""
-    chunk_examples: Annotated[int, Meta(ge=1)] = 2048
+    chunk_examples: Annotated[int, Meta(ge=1)] = 3072
     """Padded examples trained together: small enough for the cache, large enough to batch."""
     chunk_scores: Annotated[int, Meta(ge=1)] = 8192
     """Scores computed together in evaluation."""
@@ -73,20 +73,24 @@ class LocalEngine:
         shared = self.method.unpack(down.shared)
         needs = self.method.server_needs
 
-        def train_chunk(chosen: Int[Tensor, " c"]) -> tuple[Ids, ClientResult]:
-            ids = cohort[chosen]
-            each = {name: value[chosen] for name, value in down.each.items()}
-            batch = self.federation.batch(ids, round, self.draws)
-            result = self.method.client_update(self.store.read(ids), Download(shared, each), batch, round, self.draws)
+        lengths = self.federation.n_examples(cohort)
+        order = torch.argsort(lengths, descending=True, stable=True)  # clients of similar length need little padding
+        examples = self.federation.examples(cohort[order], round, self.draws)
+
+        def train_chunk(chunk: tuple[int, int]) -> tuple[Ids, ClientResult]:
+            batch = examples.batch(*chunk)
+            each = {name: value[order[slice(*chunk)]] for name, value in down.each.items()}
+            result = self.method.client_update(
+                self.store.read(batch.ids), Download(shared, each), batch, round, self.draws
+            )
             sealed = self.channel.seal(result.upload, round)
-            return ids, result._replace(upload=self.channel.fold(sealed, needs))
+            return batch.ids, result._replace(upload=self.channel.fold(sealed, needs))
 
         learnt: list[tuple[Ids, Tensors]] = []
         losses: list[Tensor] = []
 
         def uploads() -> Iterator[Upload]:
-            chunks = chunks_by_length(self.federation.n_examples(cohort), self.settings.chunk_examples)
-            for ids, result in self._workers.map(train_chunk, chunks):
+            for ids, result in self._workers.map(train_chunk, chunks_of(lengths[order], self.settings.chunk_examples)):
                 learnt.append((ids, result.private))
                 losses.append(result.loss)
                 yield result.upload
@@ -157,12 +161,10 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def chunks_by_length(lengths: Int[Tensor, " C"], budget: int) -> Iterator[Int[Tensor, " c"]]:
-    """Positions of clients of similar length, longest first, at most `budget` examples after padding."""
-    order = torch.argsort(lengths, descending=True, stable=True)
+def chunks_of(lengths: Int[Tensor, " C"], budget: int) -> Iterator[tuple[int, int]]:
+    """Ranges of clients, longest first, with at most `budget` examples after padding."""
     start = 0
-    while start < len(order):
-        longest = max(1, int(lengths[order[start]]))
-        size = max(1, budget // longest)
-        yield order[start : start + size]
+    while start < len(lengths):
+        size = max(1, budget // max(1, int(lengths[start])))
+        yield start, min(start + size, len(lengths))
         start += size

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedrecgel.data.federation import ClientBatch, Federation
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
-from fedrecgel.engine.local import chunks_by_length
+from fedrecgel.engine.local import chunks_of
 from fedrecgel.errors import ConfigError
 from fedrecgel.experiments.result import Result
 from fedrecgel.methods.base import Download
@@ -45,11 +45,12 @@ def generalisation_bound(
     federation = Federation(split, result.config.sampling, result.shared["item_gmf"].dtype)
     down = Download(method.unpack(result.shared))
     everyone = torch.arange(split.n_users)
-    lengths = federation.n_examples(everyone)
+    lengths, order = federation.n_examples(everyone).sort(descending=True)
+    examples = federation.examples(order, result.config.run.rounds, draws)
     losses = []
-    for ids in chunks_by_length(lengths, result.config.local.chunk_examples):
-        batch = federation.batch(ids, result.config.run.rounds, draws)
-        losses.append(_worst_case_loss(method, result.clients["user"][ids], down, batch))
+    for chunk in chunks_of(lengths, result.config.local.chunk_examples):
+        batch = examples.batch(*chunk)
+        losses.append(_worst_case_loss(method, result.clients["user"][batch.ids], down, batch))
     worst = torch.cat(losses).double()
     n_shared = sum(value.numel() for value in result.shared.values())
     n_private, n_records = result.clients["user"].shape[1], int(lengths.sum())

@@ -85,10 +85,10 @@ static void transpose(int m, int n, const float* from, float* to) {  // [m, n] t
     }
 }
 
-static inline float sum(v16 v) {
-  float s = 0;
-  for (int l = 0; l < 16; l++) s += v[l];
-  return s;
+static inline float sum(v16 v) {  // by halves: sixteen additions in a row would wait for each other
+  for (int h = 8; h > 0; h /= 2)
+    for (int l = 0; l < h; l++) v[l] += v[l + h];
+  return v[0];
 }
 
 static float dot(const float* a, const float* b, int n) {
@@ -104,6 +104,12 @@ static float dot(const float* a, const float* b, int n) {
 
 static void moved(const float* from, float scale, const float* by, float* to, int n) {  // to = from + scale * by
   for (int i = 0; i < n; i += 16) store(to + i, load(from + i) + scale * load(by + i));
+}
+
+static const int AHEAD = 4;  // items are random rows of large tables: ask for them early
+
+static inline void prefetch(const float* row, int n) {
+  for (int i = 0; i < n; i += 16) __builtin_prefetch(row + i);
 }
 
 static void column_sums(const float* a, int m, int n, float* out) {
@@ -217,7 +223,8 @@ extern "C" void neumf_gradients(
     const float *u1 = user + c * (G + M), *u2 = u1 + G, *y = labels + at, *w = weights + at;
     float first[H1], gradient[G + M], worst_user[G + M], *out_user = h_user + c * (G + M);
     for (int s = 0; s < n; s++) {
-      const int64_t item = rows[at + s];
+      const int64_t item = rows[at + s], next = rows[at + std::min(s + AHEAD, n - 1)];
+      prefetch(item_gmf + next * G, G), prefetch(item_mlp + next * M, M), prefetch(item_half + next * H1, H1);
       std::memcpy(v1 + s * G, item_gmf + item * G, G * sizeof(float));
       std::memcpy(rows_mlp + s * M, item_mlp + item * M, M * sizeof(float));
       std::memcpy(half + s * H1, item_half + item * H1, H1 * sizeof(float));
@@ -304,7 +311,7 @@ extern "C" void neumf_scores(int clients, int width, const int64_t* items, const
                              const float* item_half, const float* w1_user, const float* b1, const float* w2,
                              const float* b2, const float* w3, const float* b3, const float* out_gmf,
                              const float* out_mlp, const float* out_bias, float* scores) {
-  const int block = 48;
+  const int block = 54;  // nine tiles of six rows; two blocks for the usual hundred candidates
   std::vector<float> scratch(block * (H1 + H2 + H3) + M * H1 + H1 * H2 + H2 * H3);
   float *a1 = scratch.data(), *a2 = a1 + block * H1, *a3 = a2 + block * H2;
   float *w1_user_t = a3 + block * H3, *w2t = w1_user_t + M * H1, *w3t = w2t + H1 * H2;
@@ -317,7 +324,10 @@ extern "C" void neumf_scores(int clients, int width, const int64_t* items, const
     for (int start = 0; start < width; start += block) {
       const int n = std::min(block, width - start);
       const int64_t* at = items + (int64_t)c * width + start;
-      for (int s = 0; s < n; s++) moved(item_half + at[s] * H1, 1, first, a1 + s * H1, H1);
+      for (int s = 0; s < n; s++) {
+        if (s + AHEAD < n) prefetch(item_half + at[s + AHEAD] * H1, H1), prefetch(item_gmf + at[s + AHEAD] * G, G);
+        moved(item_half + at[s] * H1, 1, first, a1 + s * H1, H1);
+      }
       forward(n, w2t, b2, w3t, b3, a1, a2, a3);
       for (int s = 0; s < n; s++)
         scores[(int64_t)c * width + start + s] =
