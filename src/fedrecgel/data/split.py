@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from typing import Annotated, Literal
@@ -167,6 +167,7 @@ def _latest_first(interactions: Interactions, settings: SplitSettings) -> npt.ND
 
 
 def _candidates(purpose: str, observed: ItemSets, settings: SplitSettings) -> npt.NDArray[np.int32]:
+    observed = replace(observed)  # what sampling caches goes with this copy; nobody samples from it again
     draws, numbers = Draws(settings.seed), np.arange(settings.candidates)[None, :]
     candidates = np.empty((observed.n_users, settings.candidates), dtype=np.int32)
     for first in range(0, observed.n_users, BLOCK):  # the numbers drawn are many times larger than what is kept

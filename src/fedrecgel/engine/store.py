@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from mmap import mmap
 
 import torch
+from torch import Tensor
 
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import Method, Problem
@@ -17,7 +19,7 @@ class ClientStore:
     def __init__(self, method: Method, problem: Problem, draws: Draws) -> None:
         self._initial: Callable[[Ids], Tensors] = lambda ids: method.init_clients(problem, ids, draws)
         shapes = self._initial(torch.arange(1))
-        self._tensors = {name: value.new_zeros(problem.n_clients, *value.shape[1:]) for name, value in shapes.items()}
+        self._tensors = {name: _zeros_like_rows(value, problem.n_clients) for name, value in shapes.items()}
         self._seen = torch.zeros(problem.n_clients, dtype=torch.bool)
 
     def read(self, ids: Ids) -> Tensors:
@@ -46,3 +48,11 @@ class ClientStore:
         for name, value in self._tensors.items():
             value.copy_(tensors[name])
         self._seen.fill_(True)
+
+
+def _zeros_like_rows(row: Tensor, n_rows: int) -> Tensor:
+    """Zeros whose memory is taken page by page where it is written: most of a million clients may never be drawn."""
+    n_bytes = n_rows * row.numel() * row.element_size()
+    if row.device.type != "cpu" or n_bytes == 0:
+        return row.new_zeros(n_rows, *row.shape[1:])
+    return torch.frombuffer(mmap(-1, n_bytes), dtype=row.dtype).view(n_rows, *row.shape[1:])
