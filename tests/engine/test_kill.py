@@ -18,8 +18,17 @@ KILLS = int(os.environ.get("FEDRECGEL_KILLS", "4"))
 SETTINGS = ["--rounds", "40", "--quiet", "--set", "checkpoint.every=3", "--set", "evaluation.selection=test"]
 
 
-def command(out: Path, *more: str) -> list[str]:
+def command(out: Path) -> list[str]:
+    more = ["--resume"] if (out / "config.toml").exists() else []
     return [sys.executable, "-m", "fedrecgel", "train", "--out", str(out), *SETTINGS, *more]
+
+
+def same_tensors(first: Path, second: Path) -> bool:
+    for file in ("server.safetensors", "clients.safetensors"):
+        a, b = read_tensors(first / file)[0], read_tensors(second / file)[0]
+        if a.keys() != b.keys() or not all(torch.equal(a[name], b[name]) for name in a):
+            return False
+    return True
 
 
 @pytest.mark.skipif(os.name != "posix", reason="SIGKILL is a POSIX signal")
@@ -29,24 +38,19 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
     duration = time.monotonic() - started
 
     moments = random.Random(0)
-    broken, kills = tmp_path / "broken", 0
-    while kills < KILLS:
-        process = subprocess.Popen(command(broken, *(["--resume"] if (broken / "config.toml").exists() else [])))
-        try:
-            process.wait(timeout=moments.uniform(0.2, 0.9) * duration)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            kills += 1
-        else:
-            assert process.returncode == 0
-            break  # finished before the next kill: the rest is checked below
-    if not (broken / "summary.json").exists():
-        subprocess.run(command(broken, "--resume"), check=True)
-
-    for file in ("server.safetensors", "clients.safetensors"):
-        straight, _ = read_tensors(tmp_path / "straight" / file)
-        resumed, _ = read_tensors(broken / file)
-        assert straight.keys() == resumed.keys()
-        assert all(torch.equal(straight[name], resumed[name]) for name in straight), file
-    assert kills > 0
+    kills, runs = 0, 0
+    while kills < KILLS or runs == 0:
+        broken = tmp_path / f"broken-{runs}"
+        while not (broken / "summary.json").exists():
+            process = subprocess.Popen(command(broken))
+            try:
+                process.wait(timeout=moments.uniform(0.2, 0.9) * duration if kills < KILLS else None)
+                assert process.returncode == 0
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                kills += 1
+        assert same_tensors(tmp_path / "straight", broken), f"run {runs}, after {kills} kills"
+        runs += 1
+    assert kills == KILLS
+    print(f"{kills} kills over {runs} runs")
