@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import interactions_of, random_interactions, random_split
 
-from fedrecgel.data.split import NO_ITEM, Split, Ties, Untimed, leave_one_out
-from fedrecgel.errors import DataError
+from fedrecgel.data.split import NO_ITEM, Split, SplitSettings, Ties, Untimed, leave_one_out
+from fedrecgel.errors import ConfigError, DataError
 
 TIED = [(0, 7, 1), (0, 5, 9), (0, 3, 9), (0, 4, 9), (0, 8, 2)]
 """One user; items 5, 3 and 4 share the latest time, in this order of rows."""
@@ -160,3 +160,11 @@ def test_too_few_interactions_per_user(validation: bool, minimum: int) -> None:
 def test_an_unknown_setting_is_refused() -> None:
     with pytest.raises(TypeError, match="tie"):
         random_split(tie="random")
+
+
+@pytest.mark.parametrize(("rule", "value"), [("ties", "lowest"), ("untimed", "random-row")])
+def test_unknown_rules_are_named(rule: str, value: str) -> None:
+    settings = SplitSettings()
+    object.__setattr__(settings, rule, value)  # past the type checks that only run in tests
+    with pytest.raises(ConfigError, match=rf"Unknown split\.{rule} '{value}'\. Did you mean"):
+        leave_one_out(random_interactions(), settings)

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from msgspec import Meta
 from fedrecgel.data.interactions import Interactions
 from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.draws import Draws
-from fedrecgel.errors import DataError
+from fedrecgel.errors import ConfigError, DataError, unknown
 
 Ties = Literal["lowest-item", "random", "last-row"]
 Untimed = Literal["random", "file-order"]
@@ -99,11 +99,15 @@ def leave_one_out(interactions: Interactions, settings: SplitSettings | None = N
         **changes: fields of `SplitSettings`, instead of `settings`.
 
     Raises:
+        ConfigError: a rule is unknown.
         DataError: a user has too few interactions, or the catalogue too few items to rank against.
     """
     settings = settings or SplitSettings(**changes)  # type: ignore[arg-type]  # a wrong name raises TypeError
     n_users, n_items = interactions.n_users, interactions.n_items
     held_out = 2 if settings.validation else 1
+    for name, valid in (("ties", get_args(Ties)), ("untimed", get_args(Untimed))):
+        if getattr(settings, name) not in valid:
+            raise ConfigError(unknown(f"split.{name}", getattr(settings, name), valid))
     if settings.candidates < 1:
         raise DataError(
             f"A held-out item should be ranked against at least one candidate. Found {settings.candidates}."
