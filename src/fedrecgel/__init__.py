@@ -1,5 +1,11 @@
 """Federated recommendation with sharpness-aware embedding learning."""
 
+import os
+
+os.environ.setdefault(
+    "OMP_WAIT_POLICY", "PASSIVE"
+)  # before torch is loaded: idle threads that spin slow down everything
+
 from fedrecgel.data.interactions import Interactions
 from fedrecgel.data.load import load
 from fedrecgel.data.split import Split

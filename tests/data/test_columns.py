@@ -118,3 +118,15 @@ def test_bad_times_and_ratings(role: str, values: list[Any], words: str) -> None
 def test_no_rows() -> None:
     with pytest.raises(DataError, match="a header and no rows"):
         pick_columns(table().slice(0, 0))
+
+
+@pytest.mark.parametrize("times", [["2020-01-02T00:00:00Z", "2020-01-01T00:00:00Z"], ["1600000002", "1600000001"]])
+def test_times_written_as_text(times: list[str]) -> None:
+    found = pick_columns(pa.table({"user": [1, 1], "item": [1, 2], "timestamp": times})).times
+    assert found is not None
+    assert found[0] > found[1]
+
+
+def test_hashes_beyond_signed_integers_are_names() -> None:
+    found = pick_columns(pa.table({"user": pa.array([2**64 - 1, 1], pa.uint64()), "item": [1, 2]}))
+    assert found.users.to_pylist() == [str(2**64 - 1), "1"]

@@ -41,12 +41,6 @@ def test_missing_ids_in_pandas() -> None:
         Interactions.from_frame(frame)
 
 
-def test_file_order() -> None:
-    data = Interactions.from_frame({"user": [1, 1], "item": [2, 1]}, min_interactions=1).in_file_order()
-    assert data.times is not None
-    assert data.times.tolist() == [0, 1]
-
-
 rows = st.lists(
     st.tuples(st.integers(0, 5), st.integers(0, 8), st.integers(0, 4), st.integers(1, 5)), min_size=1, max_size=60
 )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedrecgel.errors import ConfigError
-from fedrecgel.experiments.config import Config, from_dict, parse_assignment, read_config
+from fedrecgel.experiments.config import Config, check_device, from_dict, parse_assignment, read_config
 from fedrecgel.methods import METHODS
 
 
@@ -47,9 +47,8 @@ def test_defaults_are_the_published_protocol() -> None:
         ("method.server_lr=0", "method.server_lr cannot be 0"),
         ("method.order=last", "Unknown method.order 'last'"),
         ("evaluation.ks=[5, 0]", "evaluation.ks cannot be [5, 0]"),
-        ("split.ties=first", "split.ties cannot be 'first'"),
-        ("run.dtype=float16", "run.dtype cannot be 'float16'"),
-        ("run.device=gpu", "run.device = 'gpu' cannot be used here"),
+        ("split.ties=first", "Unknown split.ties 'first'"),
+        ("run.dtype=float16", "Unknown run.dtype 'float16'. Did you mean 'float"),
         ("data.min_interactions=0", "data.min_interactions cannot be 0"),
     ],
 )
@@ -168,3 +167,10 @@ def test_broken_files(text: str | bytes | None, message: str, tmp_path: Path) ->
         read_config(path)
     with pytest.raises(ConfigError):
         settings("run.rounds=3", path=path)
+
+
+def test_a_device_is_asked_for_only_when_training() -> None:
+    """A run trained elsewhere on a GPU can still be opened here."""
+    config = from_dict({"run": {"device": "gpu"}})
+    with pytest.raises(ConfigError, match=r"run\.device = 'gpu' cannot be used here"):
+        check_device(config)

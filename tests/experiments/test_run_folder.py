@@ -96,11 +96,30 @@ def test_rewind_drops_later_rounds_and_a_torn_line(tmp_path: Path) -> None:
     with folder.metrics.open("a") as file:
         file.write('{"round": 5, "lo')
     assert [line["round"] for line in folder.read_history()] == [1, 2, 3, 4]
-    assert [line["round"] for line in folder.rewind(3)] == [1, 2, 3]
+    folder.summary.write_text("{}")
+    folder.reopen("", folder.history_until(3))
+    assert not folder.summary.exists(), "a folder with a summary is complete"
     folder.append({"round": 4, "loss": 0.5})
     assert folder.read_history() == [{"round": 1}, {"round": 2}, {"round": 3}, {"round": 4, "loss": 0.5}]
-    assert folder.rewind(0) == []
+    folder.reopen("", folder.history_until(0))
     assert folder.metrics.read_text() == ""
+
+
+def test_missing_rounds_are_refused(tmp_path: Path) -> None:
+    folder = started(tmp_path, lines=4)
+    with pytest.raises(StorageError, match="each of 5 rounds"):
+        folder.history_until(5)
+    folder.metrics.write_text('{"round": 1}\n{"round": 3}\n')
+    with pytest.raises(StorageError, match="Some are missing"):
+        folder.history_until(2)
+
+
+def test_only_one_process_writes(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    with folder.lock(), pytest.raises(RunFolderError, match="Another process"), folder.lock():
+        pass
+    with folder.lock():
+        assert folder.claim(config().to_dict(), resume=False) == "new", "a lock alone makes no run"
 
 
 def test_history_before_the_first_round(tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from fedrecgel.cli.main import main
 from fedrecgel.experiments.config import read_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +43,22 @@ def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "Recommendation(item=" in done.stdout
     assert (tmp_path / "runs" / "mine" / "summary.json").exists()
+
+
+def test_the_commands_of_the_readme_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one folder, as a reader would type them, with one round each; published data only where it is."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    rows = "".join(f"u{user},i{(7 * user + 3 * k) % 150}\n" for user in range(20) for k in range(8))
+    (tmp_path / "mine.csv").write_text("user,item\n" + rows)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^(?:\$ |pip install .*&& )?(fedrecgel train.*?)(?:\s+#.*)?$", readme, flags=re.MULTILINE)
+    assert len(lines) > 4
+    for line in lines:
+        words = shlex.split(line)[1:]
+        if "filmtrust" in words and not os.environ.get("FEDRECGEL_DATA"):
+            continue
+        assert main([*words, "--rounds", "1", "--quiet"]) == 0, line
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from dataclasses import dataclass
@@ -107,6 +106,8 @@ def wall_seconds(action: Any) -> float:
 
 def peak_rss_gb() -> float:
     """Largest memory of this process so far."""
+    import resource  # not on Windows, where the other commands still work
+
     scale = 1e9 if sys.platform == "darwin" else 1e6
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
 

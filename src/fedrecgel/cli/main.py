@@ -7,9 +7,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-# Idle OpenMP threads that spin slow down everything else on the machine; this must be set before torch is loaded.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
 from fedrecgel.cli import bench, data, doctor, methods, train
 from fedrecgel.errors import FedrecgelError
 

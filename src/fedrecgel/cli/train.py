@@ -66,7 +66,7 @@ def _epilog() -> str:
         "  fedrecgel train --dataset filmtrust --method fedncf --seed 1\n"
         "  fedrecgel train --set method.rho_co=0.05 --set evaluation.every=5 --out runs/wider\n"
         "  fedrecgel train --set method.variant=paper        Algorithm 1 to the letter (it crushes the weights)\n"
-        "  fedrecgel train runs/wider/config.toml            the same run again, bit for bit\n\n"
+        "  fedrecgel train runs/wider/config.toml --out runs/again    the same run, bit for bit\n\n"
         "settings for CONFIG.toml and --set (hyper-parameters: `fedrecgel methods NAME`):\n" + "\n".join(sections)
     )
 
@@ -100,6 +100,8 @@ def run_train(args: Namespace) -> int:
             progress.close()
             progress.say(f"Stopped after round {stopped.rounds}. Continue with the same command and --resume.")
             return INTERRUPTED
+    if config.local.accelerate and not result.summary["accelerated"]:
+        progress.say("local.accelerate had no effect: no kernel for these settings, or no C++ compiler was found.")
     if not args.quiet:
         print(result_table(result))
         print(f"\nResults are in {folder.path}")

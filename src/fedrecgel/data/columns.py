@@ -112,7 +112,10 @@ def _ids(column: Any, what: str) -> Any:
     _no_gaps(column, what)
     kind = column.type
     if pa.types.is_integer(kind):
-        return column.cast(pa.int64())
+        try:
+            return column.cast(pa.int64())
+        except pa.ArrowInvalid:  # unsigned hashes beyond 2^63 are names, not numbers
+            return column.cast(pa.large_string())
     if pa.types.is_floating(kind):  # pandas turns integers into floats as soon as one was missing
         try:
             return column.cast(pa.int64())
@@ -131,7 +134,7 @@ def _times(column: Any, what: str) -> np.ndarray[Any, np.dtype[np.int64]]:
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         try:
-            column = column.cast(pa.timestamp("us"))
+            column = _cast_first(column, pa.int64(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
         except pa.ArrowInvalid as error:
             raise DataError(
                 f"{what[0].upper() + what[1:]} should hold numbers or ISO dates. Found {column[0]}."
@@ -143,6 +146,16 @@ def _times(column: Any, what: str) -> np.ndarray[Any, np.dtype[np.int64]]:
     if pa.types.is_date(column.type):
         column = column.cast(pa.timestamp("us"))
     return np.asarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _cast_first(column: Any, *kinds: Any) -> Any:
+    """The column as the first type that all its values have."""
+    for kind in kinds[:-1]:
+        try:
+            return column.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+    return column.cast(kinds[-1])
 
 
 def _ratings(column: Any, what: str) -> np.ndarray[Any, np.dtype[np.float32]]:

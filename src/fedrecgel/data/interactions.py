@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -132,10 +132,6 @@ class Interactions:
             dropped_users=n_before - len(user_kept),
             **origin,
         )
-
-    def in_file_order(self) -> Interactions:
-        """The same interactions with the row number as time."""
-        return replace(self, times=np.arange(len(self), dtype=np.int64))
 
     def split(self, **options: Any) -> Split:
         """Leave-one-out split; the options are those of `fedrecgel.data.split.leave_one_out`."""

@@ -98,6 +98,8 @@ def load_data(settings: DataSettings) -> Interactions:
     if name != "synthetic" and any(sizes):
         raise ConfigError(f"data.users, data.items and data.interactions are sizes of 'synthetic'. Found '{name}'.")
     if name == "synthetic":
+        if settings.min_interactions != MIN_INTERACTIONS or settings.min_rating is not None or settings.distinct:
+            raise ConfigError("'synthetic' is made as asked for: data.users, data.items and data.interactions are all.")
         defaults = (synthetic.USERS, synthetic.ITEMS, synthetic.INTERACTIONS)
         loaded = synthetic.generate(*(size or usual for size, usual in zip(sizes, defaults, strict=True)))
     elif name == "demo":

@@ -102,6 +102,8 @@ def leave_one_out(interactions: Interactions, settings: SplitSettings | None = N
         ConfigError: a rule is unknown.
         DataError: a user has too few interactions, or the catalogue too few items to rank against.
     """
+    if settings is not None and changes:
+        raise TypeError("give settings or changes, not both")
     settings = settings or SplitSettings(**changes)  # type: ignore[arg-type]  # a wrong name raises TypeError
     n_users, n_items = interactions.n_users, interactions.n_items
     held_out = 2 if settings.validation else 1

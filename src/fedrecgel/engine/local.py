@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,9 @@ from fedrecgel.evaluation.ranking import Ranks, rank_against
 from fedrecgel.methods.base import ClientResult, Download, Method, Server, Upload
 from fedrecgel.privacy.channel import Channel
 from fedrecgel.tensors import Ids, Tensors, n_bytes
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 @dataclass(frozen=True)
@@ -55,9 +59,8 @@ class LocalEngine:
         self.method, self.federation, self.channel, self.store, self.draws = method, federation, channel, store, draws
         self.settings = settings or LocalSettings()
         # One intra-op thread each: many small operations gain nothing from more, and sums keep one order.
-        self._workers = ThreadPoolExecutor(
-            self.settings.workers or available_cores(), initializer=torch.set_num_threads, initargs=(1,)
-        )
+        self._n_workers = self.settings.workers or available_cores()
+        self._workers = ThreadPoolExecutor(self._n_workers, initializer=torch.set_num_threads, initargs=(1,))
 
     def population(self) -> Ids:
         """Everyone."""
@@ -90,7 +93,7 @@ class LocalEngine:
         losses: list[Tensor] = []
 
         def uploads() -> Iterator[Upload]:
-            for ids, result in self._workers.map(train_chunk, chunks_of(lengths[order], self.settings.chunk_examples)):
+            for ids, result in self._in_order(train_chunk, chunks_of(lengths[order], self.settings.chunk_examples)):
                 learnt.append((ids, result.private))
                 losses.append(result.loss)
                 yield result.upload
@@ -104,6 +107,16 @@ class LocalEngine:
             bytes_up=len(cohort) * n_bytes(inbox.total()),  # tables as dense as they are on a real wire
             bytes_down=len(cohort) * n_bytes(down.shared) + n_bytes(down.each),
         )
+
+    def _in_order(self, function: Callable[[A], B], inputs: Iterable[A]) -> Iterator[B]:
+        """Results of the workers in the order of the inputs; only a few wait, however slow the consumer is."""
+        waiting: deque[Future[B]] = deque()
+        for value in inputs:
+            waiting.append(self._workers.submit(function, value))
+            if len(waiting) > 3 * self._n_workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
     def ranks(self, server: Server, held_out: str, against: str) -> Ranks:
         """Rank every client's held-out item; clients without a validation item are left out."""
@@ -143,7 +156,7 @@ class LocalEngine:
             ranks.above[start : start + size] = found.above
             ranks.tied[start : start + size] = found.tied
 
-        for _ in self._workers.map(rank_block, range(0, len(everyone), size)):
+        for _ in self._in_order(rank_block, range(0, len(everyone), size)):
             pass
         return ranks
 

@@ -12,6 +12,9 @@ from fedrecgel.draws import Draws
 from fedrecgel.methods.base import Method, Problem
 from fedrecgel.tensors import Ids, Tensors
 
+WAKE_BLOCK = 20_000
+"""Clients initialised at once: drawing their vectors takes several times the memory they keep."""
+
 
 class ClientStore:
     """A simulator's stand-in for all devices; the server side never reads it."""
@@ -29,9 +32,9 @@ class ClientStore:
 
     def write(self, ids: Ids, private: Tensors) -> None:
         """Keep what these clients learnt."""
-        self._seen[ids] = True
         for name, value in private.items():
             self._tensors[name][ids] = value
+        self._seen[ids] = True
 
     def _wake(self, ids: Ids) -> None:
         fresh = ids[~self._seen[ids]]
@@ -40,7 +43,8 @@ class ClientStore:
 
     def tensors(self) -> Tensors:
         """All clients' tensors, not copied."""
-        self._wake(torch.arange(len(self._seen)))
+        for start in range(0, len(self._seen), WAKE_BLOCK):
+            self._wake(torch.arange(start, min(start + WAKE_BLOCK, len(self._seen))))
         return self._tensors
 
     def load(self, tensors: Tensors) -> None:

@@ -166,17 +166,21 @@ def from_dict(sections: Mapping[str, object]) -> Config:
 
 
 def _check(config: Config) -> Config:
-    """Settings that are wrong only together, or only on this machine."""
+    """Settings that are wrong only together."""
     config.method.build()
     lookup("channel", config.run.channel, CHANNELS)
+    if config.evaluation.selection == "validation":
+        config = replace(config, split=replace(config.split, validation=True))
+    return config
+
+
+def check_device(config: Config) -> None:
+    """Refuse a device this machine does not have; opening a run elsewhere needs none."""
     try:
         torch.empty(0, device=config.run.device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise ConfigError(f"run.device = '{config.run.device}' cannot be used here: {reason}. Try 'cpu'.") from error
-    if config.evaluation.selection == "validation":
-        config = replace(config, split=replace(config.split, validation=True))
-    return config
 
 
 def parse_assignment(text: str) -> tuple[str, str, object]:

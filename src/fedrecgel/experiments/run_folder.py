@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -12,6 +14,11 @@ from typing import Any, Literal
 
 from fedrecgel.engine.checkpoint import TEMPORARY, write_atomically
 from fedrecgel.errors import RunFolderError, StorageError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 Settings = Mapping[str, Mapping[str, Any]]
 """Sections of a config, as in the TOML file."""
@@ -25,13 +32,13 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def run_fingerprint(settings: Settings, split: str) -> str:
-    """What a checkpoint must match: every setting that shapes a round, and the split itself."""
+def run_fingerprint(settings: Settings, split: str, *, accelerated: bool = False) -> str:
+    """What a checkpoint must match: every setting that shapes a round, the split itself, and the path taken."""
     kept = {
         section: {key: value for key, value in values.items() if (section, key) not in FREE_TO_CHANGE}
         for section, values in settings.items()
     }
-    return sha256(json.dumps([kept, split], sort_keys=True).encode()).hexdigest()
+    return sha256(json.dumps([kept, split, accelerated], sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ class RunFolder:
         if self.path.is_file():
             raise RunFolderError(f"--out should be a folder. '{self.path}' is a file.")
         if not self.config.exists():
-            if self.path.exists() and any(entry.suffix != TEMPORARY for entry in self.path.iterdir()):
+            if self.path.exists() and any(self._foreign(entry) for entry in self.path.iterdir()):
                 raise RunFolderError(f"'{self.path}' is not empty and is no run folder. Choose another --out.")
             if resume:
                 raise RunFolderError(f"There is no run to resume in '{self.path}'. Leave --resume out to start one.")
@@ -100,6 +107,10 @@ class RunFolder:
                 f"Continue it with --resume, or choose another --out."
             )
         return "resumed"
+
+    def _foreign(self, entry: Path) -> bool:
+        """Whether something is here that a run killed at its very start would not leave."""
+        return entry.suffix != TEMPORARY and entry != self.checkpoint.parent
 
     def _check_same(self, settings: Settings) -> None:
         try:
@@ -136,11 +147,45 @@ class RunFolder:
         except ValueError as error:
             raise StorageError(f"'{self.metrics}' cannot be read: {error}.") from error
 
-    def rewind(self, rounds: int) -> list[dict[str, Any]]:
-        """Forget lines after this many rounds: they will be repeated, with the same numbers."""
-        history = [line for line in self.read_history() if line["round"] <= rounds]
-        write_text(self.metrics, "".join(json.dumps(line) + "\n" for line in history))
+    def sync_metrics(self) -> None:
+        """Put metrics.jsonl on disk before a checkpoint that relies on it."""
+        with self.metrics.open("rb") as file:
+            os.fsync(file.fileno())
+
+    def history_until(self, rounds: int) -> list[dict[str, Any]]:
+        """The first so many rounds; later ones will be repeated, with the same numbers."""
+        history = self.read_history()[:rounds]
+        if [line.get("round") for line in history] != list(range(1, rounds + 1)):
+            raise StorageError(
+                f"'{self.metrics}' should have a line for each of {rounds} rounds. Some are missing; "
+                f"restore it from a copy, or start again in another folder."
+            )
         return history
+
+    def reopen(self, config: str, history: Sequence[Mapping[str, Any]]) -> None:
+        """Make a run unfinished again, with this config and these rounds."""
+        self.summary.unlink(missing_ok=True)  # first: a folder with a summary is complete
+        write_text(self.config, config)
+        write_text(self.metrics, "".join(json.dumps(line) + "\n" for line in history))
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes out while a run writes; freed by the system even when the process is killed."""
+        place = self.checkpoint.parent / ".lock"
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            handle = place.open("w")
+        except OSError as error:
+            raise StorageError(f"'{self.path}' could not be written: {error}. Choose another --out.") from error
+        with handle:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:
+                    raise RunFolderError(
+                        f"Another process is writing to '{self.path}'. Choose another --out."
+                    ) from error
+            yield
 
     def read_summary(self) -> dict[str, Any]:
         """The summary of a finished run."""

@@ -25,7 +25,7 @@ def summarise(
 ) -> dict[str, Any]:
     """The summary of a finished run; fractions 0..1, seconds, bytes."""
     config, split, history = training.config, training.split, training.history
-    line = history[reported - 1]
+    line = next(entry for entry in history if entry["round"] == reported)
     leaky = config.sampling.exclude_heldout_from_negatives
     return {
         "dataset": config.data.name,
@@ -61,13 +61,14 @@ def summarise(
             "channel": config.run.channel,
             "epsilon": None,
             "delta": None,
-            "leaves_device": sorted(training.method.sends),
+            "leaves_device": sorted(training.method.leaves_device()),
         },
         "versions": {
             "fedrecgel": version("fedrecgel"),
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
+        "accelerated": training.accelerated,
         "commit": source_commit(),
     }
 

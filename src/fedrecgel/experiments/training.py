@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from fedrecgel.engine.run import Round, run
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.errors import ConfigError, RunError, RunFolderError
 from fedrecgel.evaluation.ranking import metrics
-from fedrecgel.experiments.config import Config, MethodSettings, from_dict
+from fedrecgel.experiments.config import Config, MethodSettings, check_device, from_dict
 from fedrecgel.experiments.result import Result
 from fedrecgel.experiments.run_folder import RunFolder, run_fingerprint, write_text
 from fedrecgel.experiments.summary import summarise
@@ -43,7 +44,14 @@ class Interrupted(Exception):  # noqa: N818 - not an error: the run can be resum
 
 
 def train(
-    method: str, split: Split, *, rounds: int = 100, seed: int = 0, out: str | Path | None = None, **options: Any
+    method: str,
+    split: Split,
+    *,
+    rounds: int = 100,
+    seed: int = 0,
+    out: str | Path | None = None,
+    resume: bool = False,
+    **options: Any,
 ) -> Result:
     """Train a method on a split.
 
@@ -53,6 +61,7 @@ def train(
         rounds: communication rounds.
         seed: seed of everything but the split.
         out: run folder to write while training; else use `Result.save` afterwards.
+        resume: continue the interrupted run in `out`.
         **options: hyper-parameters of the method, its `variant`, or settings of other sections, as in
             `evaluation={"every": 5}`.
     """
@@ -66,7 +75,7 @@ def train(
     config = from_dict(sections)
     if config.split != split.settings:
         raise ConfigError("selection = 'validation' needs validation items. Make the split with validation=True.")
-    return train_config(config, split, RunFolder(Path(out)) if out is not None else None)
+    return train_config(config, split, RunFolder(Path(out)) if out is not None else None, resume=resume)
 
 
 def load_split(config: Config) -> Split:
@@ -93,15 +102,17 @@ def train_config(
         watch: called after every round.
         should_stop: asked after every round; when true, a checkpoint is written and Interrupted raised.
     """
+    check_device(config)
     if folder is not None and folder.claim(config.to_dict(), resume=resume) == "finished":
         raise RunFolderError(f"'{folder.path}' holds this run, finished. Open it, or choose another --out.")
     training = Training(config, split or load_split(config), folder)
-    if resume:
-        training.restore()
-    elif folder is not None:
-        write_text(folder.config, config.to_toml())
-    training.fit(watch, should_stop)
-    return training.finish()
+    with folder.lock() if folder is not None else nullcontext():
+        if resume:
+            training.restore()
+        elif folder is not None:
+            write_text(folder.config, config.to_toml())
+        training.fit(watch, should_stop)
+        return training.finish()
 
 
 class Training:
@@ -115,8 +126,8 @@ class Training:
         self.method = config.method.build()
         channel = CHANNELS[config.run.channel]()
         check_channel(config.method.name, self.method, channel)
-        if config.local.accelerate and isinstance(channel, Plain):
-            self.method = accelerated(self.method) or self.method
+        native = accelerated(self.method) if config.local.accelerate and isinstance(channel, Plain) else None
+        self.method, self.accelerated = native or self.method, native is not None
         device, dtype = torch.device(config.run.device), getattr(torch, config.run.dtype)
         federation = Federation(split, config.sampling, dtype, device)
         problem = Problem(split.n_users, split.n_items, dtype, device)
@@ -132,7 +143,7 @@ class Training:
     @property
     def fingerprint(self) -> str:
         """What a checkpoint of this run carries."""
-        return run_fingerprint(self.settings, self.split.fingerprint)
+        return run_fingerprint(self.settings, self.split.fingerprint, accelerated=self.accelerated)
 
     def fit(self, watch: Callable[[Line], None], should_stop: Callable[[], bool]) -> None:
         """Train up to the last round."""
@@ -209,6 +220,7 @@ class Training:
     def _checkpoint(self) -> None:
         if self.folder is None:
             return
+        self.folder.sync_metrics()
         totals = {"seconds_total": self.seconds_total, "best_value": self.best_value}
         clients = self.store.tensors()
         Checkpoint(self.round, self.fingerprint, self.server, clients, self.best, totals).write(self.folder.checkpoint)
@@ -217,34 +229,38 @@ class Training:
         """Go back to the folder's last checkpoint; a run killed before its first one starts again."""
         if self.folder is None:
             raise RunFolderError("Only a run with a folder can be resumed.")
-        if not self.folder.checkpoint.exists():
-            self.history = self.folder.rewind(0)
-            return
-        saved = Checkpoint.read(self.folder.checkpoint)
-        if saved.run != self.fingerprint:
-            raise RunFolderError(
-                f"'{self.folder.checkpoint}' belongs to another run or other data. Choose another --out."
-            )
+        saved = self._saved(self.folder)
+        self.history = self.folder.history_until(saved.round if saved is not None else 0)
+        if saved is not None:
+            device = torch.device(self.config.run.device)
+            self.server = Server(moved(saved.server.shared, device), moved(saved.server.kept, device))
+            self.round, self.best = saved.round, saved.best
+            self.store.load(saved.clients)
+            self.best_value, self.seconds_total = saved.totals["best_value"], saved.totals["seconds_total"]
+            late = f"HR@{max(self.config.evaluation.ks)}" not in self.history[-1]
+            if late and self.round == self.config.run.rounds:  # stopped here earlier, on the way to more rounds
+                self._evaluate_line(self.history[-1])
+        self.folder.reopen(self.config.to_toml(), self.history)
+
+    def _saved(self, folder: RunFolder) -> Checkpoint | None:
+        """The checkpoint, if it can be continued with this config."""
+        if not folder.checkpoint.exists():
+            return None
+        saved = Checkpoint.read(folder.checkpoint)
         rounds, every = self.config.run.rounds, self.config.evaluation.every
+        if saved.run != self.fingerprint:
+            raise RunFolderError(f"'{folder.checkpoint}' belongs to another run or other data. Choose another --out.")
         if saved.round > rounds:
             raise RunFolderError(
-                f"'{self.folder.path}' has {saved.round} rounds already, more than the {rounds} asked for. "
+                f"'{folder.path}' has {saved.round} rounds already, more than the {rounds} asked for. "
                 f"Ask for more, or choose another --out."
             )
         if saved.best is not None and saved.best.round % every and saved.round < rounds:
             raise RunFolderError(
-                f"'{self.folder.path}' selected round {saved.best.round}, its last, "
+                f"'{folder.path}' selected round {saved.best.round}, its last, "
                 f"which a longer run does not evaluate. Choose another --out."
             )
-        device = torch.device(self.config.run.device)
-        self.server = Server(moved(saved.server.shared, device), moved(saved.server.kept, device))
-        self.round, self.best = saved.round, saved.best
-        self.store.load(saved.clients)
-        self.best_value, self.seconds_total = saved.totals["best_value"], saved.totals["seconds_total"]
-        self.history = self.folder.rewind(saved.round)
-        if saved.round == rounds and f"HR@{max(self.config.evaluation.ks)}" not in self.history[-1]:
-            self._evaluate_line(self.history[-1])  # stopped here earlier, on the way to more rounds
-        write_text(self.folder.config, self.config.to_toml())
+        return saved
 
     def finish(self) -> Result:
         """Evaluate the reported model once more in full, and write the results."""

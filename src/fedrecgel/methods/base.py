@@ -129,6 +129,10 @@ class Method(ABC):
         """What `server_update` reads from the inbox."""
         return Need.SUM
 
+    def leaves_device(self) -> frozenset[str]:
+        """Names that leave the device at these hyper-parameters."""
+        return self.sends
+
     @abstractmethod
     def init_server(self, problem: Problem, draws: Draws) -> Server:
         """The server before round 0."""

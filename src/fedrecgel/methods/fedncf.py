@@ -91,6 +91,11 @@ class FedNCF(Method):
         """Adam squares the sum; a plain step is linear."""
         return Need.LINEAR if self.server_optimiser == "sgd" else Need.SUM
 
+    def leaves_device(self) -> frozenset[str]:
+        """The gradients and, if clients count by it, their number of examples; no term whose multiplier is 0."""
+        off = {name for name in self.sends if getattr(self, name, None) == 0}
+        return (self.sends - off) | ({"weight"} if self.weighting == "examples" else set())
+
     def init_server(self, problem: Problem, draws: Draws) -> Server:
         """Random item tables and network."""
         initial = self.model.init_shared(problem.n_items, draws.generator("init/server"))

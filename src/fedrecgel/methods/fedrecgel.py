@@ -27,7 +27,7 @@ from torch import Tensor
 
 from fedrecgel.data.federation import ClientBatch
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import ClientResult, Download, Inbox, Radius, Server
+from fedrecgel.methods.base import ClientResult, Download, Inbox, Need, Radius, Server
 from fedrecgel.methods.fedncf import FedNCF, LocalLoss
 from fedrecgel.nn.neumf import Signals
 from fedrecgel.nn.pac_bayes import regulariser_slopes
@@ -53,8 +53,12 @@ class FedRecGEL(FedNCF):
     order: Literal["joint", "user-first"] = "joint"
     """Both gradients at the old user vector (released code), or the shared one after the user step (Algorithm 1)."""
     g_norm: Radius = 0.0
-    """Multiplier of ∇f^k, the gradient of the PAC-Bayes term (Algorithm 1, line 2): 1 is literal, and crushes the
-    weights; the released code leaves it out."""
+    """Multiplier of g_norm = ∇f^k (Algorithm 1, line 2): 1 is literal and crushes the weights; the code has none."""
+
+    @property
+    def server_needs(self) -> Need:
+        """With g_norm the server multiplies what it received."""
+        return Need.SUM if self.g_norm > 0 else super().server_needs
 
     def client_update(
         self, private: Tensors, down: Download, batch: ClientBatch, round: int, draws: Draws
@@ -97,7 +101,7 @@ class FedRecGEL(FedNCF):
         """The number c with g_norm = c θ of each client; it travels instead of the dense c θ_co."""
         if self.g_norm == 0:
             return user.new_zeros(len(user))
-        parameters = [shared[name] for name in FedNCF.sends]
+        parameters = [shared[name] for name in sorted(FedNCF.sends)]  # one order in every process
         return self.g_norm * regulariser_slopes(parameters, user, batch.n_examples, self.rho_co, self.rho_ur)
 
     def server_update(self, server: Server, inbox: Inbox, round: int) -> Server:

@@ -1,6 +1,6 @@
 """The native kernel behind `local.accelerate`: neumf.cpp, compiled on first use and cached; None where that fails.
 
-It needs a C++17 compiler (`CXX`, else c++, g++ or clang++) at run time and nothing at install time.
+It needs a C++17 compiler (`CXX`, else c++ or g++) at run time and nothing at install time.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def compile_cached(source: str, macros: Mapping[str, int]) -> Path:
         OSError: there is no compiler, or the cache cannot be written.
         subprocess.SubprocessError: it does not compile.
     """
-    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
+    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++"))), None)
     if compiler is None:
         raise FileNotFoundError("no C++ compiler")
     flags = [*FLAGS, *(f"-D{name}={value}" for name, value in macros.items())]

@@ -1,7 +1,7 @@
 // NeuMF's sharpness-aware gradients for a batch of clients, one client after another with everything in the L2 cache.
 //
 // The same mathematics as neumf.py, which is the reference: names and equations there. Plain C++17 with the vector
-// extension of GCC and Clang; sizes are macros, all multiples of 16. Matrices are row-major.
+// extension of GCC; sizes are macros, all multiples of 16. Matrices are row-major.
 
 #include <algorithm>
 #include <cmath>

@@ -37,7 +37,7 @@ def client_adam(
 def adam_moments(parameters: Tensors) -> Tensors:
     """Zero moments for `server_adam`."""
     moments = {f"{name}.{moment}": torch.zeros_like(value) for name, value in parameters.items() for moment in "mv"}
-    return {**moments, "step": torch.zeros(())}
+    return {**moments, "step": torch.zeros((), device=next(iter(parameters.values())).device)}
 
 
 def server_adam(parameters: Tensors, gradients: Tensors, moments: Tensors, lr: float) -> tuple[Tensors, Tensors]:

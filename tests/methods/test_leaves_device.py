@@ -1,0 +1,39 @@
+"""What a run says leaves the device is what its uploads carry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tests.builders import random_split
+
+from fedrecgel.data.federation import Federation
+from fedrecgel.draws import Draws
+from fedrecgel.methods.base import Download, Method, Need, Problem
+from fedrecgel.methods.fedncf import FedNCF
+from fedrecgel.methods.fedrecgel import FedRecGEL
+from fedrecgel.methods.popularity import Popularity
+
+SPLIT = random_split()
+SMALL: dict[str, Any] = {"gmf_dim": 4, "mlp_dim": 8}
+METHODS = [Popularity(), FedNCF(**SMALL), FedRecGEL(**SMALL), FedRecGEL(**SMALL, g_norm=0.1)]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: f"{type(m).__name__}-{len(m.leaves_device())}")
+def test_uploads_carry_exactly_what_is_said(method: Method) -> None:
+    ids, draws, problem = torch.arange(4), Draws(0), Problem(SPLIT.n_users, SPLIT.n_items)
+    down = Download(method.unpack(method.init_server(problem, draws).shared))
+    batch = Federation(SPLIT).batch(ids, 0, draws)
+    upload = method.client_update(method.init_clients(problem, ids, draws), down, batch, 0, draws).upload
+    assert {*upload.dense, *upload.rows} == method.leaves_device() <= method.sends
+    assert (upload.weight == 1).all()
+
+
+def test_a_weight_that_tells_the_number_of_examples_is_named() -> None:
+    assert "weight" in FedRecGEL(weighting="examples").leaves_device()
+
+
+def test_multiplying_what_was_received_needs_the_plain_sum() -> None:
+    assert FedRecGEL(server_optimiser="sgd").server_needs == Need.LINEAR
+    assert FedRecGEL(server_optimiser="sgd", g_norm=0.1).server_needs == Need.SUM
