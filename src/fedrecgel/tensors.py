@@ -63,6 +63,11 @@ def moved(values: Mapping[str, Tensor], device: torch.device) -> Tensors:
     return {name: value.to(device) for name, value in values.items()}
 
 
+def copied(values: Mapping[str, Tensor]) -> Tensors:
+    """The same values in memory of their own."""
+    return {name: value.clone() for name, value in values.items()}
+
+
 def n_bytes(values: Mapping[str, Tensor]) -> int:
     """What these tensors weigh on the wire."""
     return sum(value.numel() * value.element_size() for value in values.values())

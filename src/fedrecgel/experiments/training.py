@@ -29,7 +29,7 @@ from fedrecgel.experiments.run_folder import RunFolder, run_fingerprint, write_t
 from fedrecgel.experiments.summary import summarise
 from fedrecgel.methods.base import Problem, Server
 from fedrecgel.privacy.channel import CHANNELS, Plain, check_channel
-from fedrecgel.tensors import moved
+from fedrecgel.tensors import copied, moved
 
 Line = dict[str, Any]
 """One round of metrics.jsonl."""
@@ -211,10 +211,7 @@ class Training:
         found = line["validation"] if selection == "validation" else line
         value = found[f"HR@{max(self.config.evaluation.ks)}"]
         if value > self.best_value:
-            shared, clients = (
-                {name: tensor.clone() for name, tensor in tensors.items()}
-                for tensors in (self.server.shared, self.store.tensors())
-            )
+            shared, clients = copied(self.server.shared), copied(self.store.tensors())
             self.best, self.best_value = Snapshot(self.round, shared, clients), value
 
     def _checkpoint(self) -> None:
