@@ -27,7 +27,7 @@ def test_json_is_the_contract(capsys: Capture) -> None:
     for name, entry in found.items():
         assert {"name", "kind", "paper", "hyperparameters", "leaves_device", "server_needs"} <= set(entry)
         assert entry["hyperparameters"] == asdict(METHODS[name]())
-        assert entry["leaves_device"] == sorted(METHODS[name].sends)
+        assert entry["leaves_device"] == sorted(METHODS[name]().leaves_device())
     assert (found["popularity"]["kind"], found["fedncf"]["kind"]) == ("reference", "federated")
     assert (found["popularity"]["server_needs"], found["fedncf"]["server_needs"]) == ("linear", "sum")
 
@@ -39,7 +39,7 @@ def test_one_method(name: str, capsys: Capture) -> None:
     assert "Idea" in text
     for parameter, default in asdict(METHODS[name]()).items():
         assert f"{parameter} = {default}" in text
-    assert f"Leaves the device: {', '.join(sorted(METHODS[name].sends))}" in text
+    assert f"Leaves the device at these defaults: {', '.join(sorted(METHODS[name]().leaves_device()))}" in text
     assert main(["methods", name, "--json"]) == 0
     assert [entry["name"] for entry in json.loads(capsys.readouterr().out)] == [name]
 

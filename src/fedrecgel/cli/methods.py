@@ -50,7 +50,7 @@ def facts(name: str, kind: type[Method]) -> dict[str, Any]:
         "paper": kind.paper,
         "hyperparameters": asdict(method),
         "variants": {variant: dict(values) for variant, values in kind.variants.items()},
-        "leaves_device": sorted(kind.sends),
+        "leaves_device": sorted(method.leaves_device()),
         "server_needs": method.server_needs.name.lower(),
     }
 
@@ -62,6 +62,6 @@ def explain(name: str, kind: type[Method]) -> str:
     return (
         f"{name} ({kind.kind})\n\n{about}\n\n"
         f"Hyper-parameters (--set method.KEY=VALUE):\n{describe_fields(kind)}{variants}\n\n"
-        f"Leaves the device: {', '.join(sorted(kind.sends))}\n"
+        f"Leaves the device at these defaults: {', '.join(sorted(kind().leaves_device()))}\n"
         f"The server needs: {kind().server_needs.name.lower()}"
     )
