@@ -90,6 +90,7 @@ def test_double_precision_takes_the_reference_path() -> None:
     options: dict[str, Any] = {**SIZES, "rounds": 2, "run": {"dtype": "float64"}}
     plain = fr.train("fedrecgel", SPLIT, **options)
     asked = fr.train("fedrecgel", SPLIT, **options, local={"accelerate": True})
+    assert not asked.summary["accelerated"]
     assert all(torch.equal(value, asked.shared[name]) for name, value in plain.shared.items())
 
 

@@ -12,6 +12,9 @@ from pathlib import Path
 
 from fedrecgel.experiments.config import Config, parse_assignment, read_config
 
+INTERRUPTED = 130
+"""Exit code of a command stopped by Ctrl-C, as shells have it."""
+
 FLAGS = {
     "dataset": ("data", "name"),
     "data_dir": ("data", "dir"),

@@ -8,9 +8,8 @@ import sys
 from collections.abc import Sequence
 
 from fedrecgel.cli import bench, data, doctor, methods, train
+from fedrecgel.cli.common import INTERRUPTED
 from fedrecgel.errors import FedrecgelError
-
-INTERRUPTED = 130
 
 EPILOG = """\
 first steps:

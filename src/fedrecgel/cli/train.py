@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, get_type_hints
 
-from fedrecgel.cli.common import add_set_option, config_of, describe_fields
+from fedrecgel.cli.common import INTERRUPTED, add_set_option, config_of, describe_fields
 from fedrecgel.cli.progress import Progress
 from fedrecgel.cli.table import result_table
 from fedrecgel.data.load import NAMES
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
     Subparsers = _SubParsersAction[ArgumentParser]
-
-INTERRUPTED = 130
 
 
 def add_parser(subparsers: Subparsers) -> None:

@@ -34,7 +34,7 @@ def _native_update(
     method: FedNCF, rho_co: float, rho_ur: float, private: Tensors, down: Download, batch: ClientBatch
 ) -> ClientResult | None:
     compiled, user = kernel(method.model), private["user"]
-    if compiled is None or not usable(user):
+    if compiled is None or not usable(user.dtype, user.device):
         return None
     weights = batch.row_weights(method.chunk if method.reduction == "chunks" else None)
     lengths = batch.row_mask.sum(1)
@@ -49,7 +49,7 @@ class NativeScores(FedNCF):
     def score(self, private: Tensors, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
         """As FedNCF."""
         compiled, user = kernel(self.model), private["user"]
-        if compiled is None or not usable(user):
+        if compiled is None or not usable(user.dtype, user.device):
             return super().score(private, down, items)
         return compiled.scores(down.shared, user, items)
 

@@ -28,6 +28,7 @@ from fedrecgel.experiments.result import Result
 from fedrecgel.experiments.run_folder import RunFolder, run_fingerprint, write_text
 from fedrecgel.experiments.summary import summarise
 from fedrecgel.methods.base import Problem, Server
+from fedrecgel.nn.native import usable
 from fedrecgel.privacy.channel import CHANNELS, Plain, check_channel
 from fedrecgel.tensors import copied, moved
 
@@ -126,9 +127,10 @@ class Training:
         self.method = config.method.build()
         channel = CHANNELS[config.run.channel]()
         check_channel(config.method.name, self.method, channel)
-        native = accelerated(self.method) if config.local.accelerate and isinstance(channel, Plain) else None
-        self.method, self.accelerated = native or self.method, native is not None
         device, dtype = torch.device(config.run.device), getattr(torch, config.run.dtype)
+        fits = isinstance(channel, Plain) and usable(dtype, device)
+        native = accelerated(self.method) if config.local.accelerate and fits else None
+        self.method, self.accelerated = native or self.method, native is not None
         federation = Federation(split, config.sampling, dtype, device)
         problem = Problem(split.n_users, split.n_items, dtype, device)
         self.store = ClientStore(self.method, problem, self.draws)

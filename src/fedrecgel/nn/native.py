@@ -158,6 +158,6 @@ def _processor() -> str:
         return platform.processor()
 
 
-def usable(user: Tensor) -> bool:
+def usable(dtype: torch.dtype, device: torch.device) -> bool:
     """The kernel computes in float32 on the CPU."""
-    return user.dtype == torch.float32 and user.device.type == "cpu"
+    return dtype == torch.float32 and device.type == "cpu"
