@@ -49,6 +49,7 @@ def test_an_own_file_from_start_to_table(csv: Path, capsys: Capture) -> None:
         "summary.json",
         "server.safetensors",
         "clients.safetensors",
+        "ranks.safetensors",
         "checkpoint",
     }
     summary = json.loads((run / "summary.json").read_text())

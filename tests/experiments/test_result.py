@@ -38,6 +38,7 @@ def test_saving_and_opening_loses_nothing(result: Result, tmp_path: Path) -> Non
         "clients.safetensors",
         "config.toml",
         "metrics.jsonl",
+        "ranks.safetensors",
         "server.safetensors",
         "summary.json",
     ]

@@ -14,6 +14,7 @@ from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.engine.checkpoint import read_tensors, write_tensors
 from fedrecgel.errors import ConfigError, RunFolderError, unknown
 from fedrecgel.experiments.config import Config, read_config
+from fedrecgel.experiments.ranks_file import RankFile, read_ranks, write_ranks
 from fedrecgel.experiments.run_folder import RunFolder, write_text
 from fedrecgel.methods.base import Download, Server
 from fedrecgel.tensors import Tensors
@@ -42,6 +43,8 @@ class Result:
     train: ItemSets
     user_ids: list[int] | list[str]
     item_ids: list[int] | list[str]
+    ranks: RankFile
+    """Every user's rank, for paired tests."""
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -101,6 +104,7 @@ class Result:
         rows = (self.train.ptr, self.train.items, self.train.counts)
         own = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in zip(TRAIN, rows, strict=True)}
         write_tensors(folder.clients, {**self.clients, **own}, {"user_ids": self.user_ids})
+        write_ranks(folder.ranks, self.ranks)
         write_text(folder.summary, json.dumps(self.summary, indent=1) + "\n")
 
 
@@ -123,4 +127,5 @@ def open_run(path: str | Path) -> Result:
         raise RunFolderError(f"'{path}' should hold the tensors of one run. Found files of something else.")
     ptr, items, counts = (clients.pop(name).numpy() for name in TRAIN)
     train = ItemSets(len(catalogue["item_ids"]), ptr, items, counts)
-    return Result(config, summary, history, shared, clients, train, people["user_ids"], catalogue["item_ids"])
+    ranks = read_ranks(folder.ranks)
+    return Result(config, summary, history, shared, clients, train, people["user_ids"], catalogue["item_ids"], ranks)

@@ -73,6 +73,11 @@ class RunFolder:
         return self.path / "clients.safetensors"
 
     @property
+    def ranks(self) -> Path:
+        """Every user's rank at the end, for paired tests."""
+        return self.path / "ranks.safetensors"
+
+    @property
     def checkpoint(self) -> Path:
         """What resuming needs."""
         return self.path / "checkpoint" / "state.safetensors"

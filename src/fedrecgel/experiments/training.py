@@ -24,6 +24,7 @@ from fedrecgel.engine.store import ClientStore
 from fedrecgel.errors import ConfigError, RunError, RunFolderError
 from fedrecgel.evaluation.ranking import metrics
 from fedrecgel.experiments.config import Config, MethodSettings, check_device, from_dict
+from fedrecgel.experiments.ranks_file import RankFile, test_fingerprint
 from fedrecgel.experiments.result import Result
 from fedrecgel.experiments.run_folder import RunFolder, run_fingerprint, write_text
 from fedrecgel.experiments.summary import summarise
@@ -268,7 +269,12 @@ class Training:
             self.server = Server(moved(self.best.shared, torch.device(self.config.run.device)))
             self.store.load(self.best.clients)
         reported = self.best.round if self.best is not None else self.round
-        full = self.evaluate("test", "catalogue") if self.config.evaluation.full else None
+        settings = self.config.evaluation
+        ranks = {
+            against: self.engine.ranks(self.server, "test", against)
+            for against in (["candidates", "catalogue"] if settings.full else ["candidates"])
+        }
+        full = metrics(ranks["catalogue"], settings.ks, settings.ties) if settings.full else None
         seconds_full = time.perf_counter() - started
         reference = self._reference()
         self.seconds_total += time.perf_counter() - started
@@ -283,6 +289,7 @@ class Training:
             train=self.split.train,
             user_ids=data.user_ids,
             item_ids=data.item_ids,
+            ranks=RankFile(test_fingerprint(self.split), ranks),
         )
         if self.folder is not None:
             result.write_model(self.folder)

@@ -1,0 +1,125 @@
+"""RQ3, the ablation: sharpness-awareness on one part, on both, on neither, paired over users and seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedrecgel.experiments.cells import (
+    METRICS,
+    Against,
+    Cell,
+    Entry,
+    Row,
+    Runs,
+    cells_of,
+    compare_runs,
+    entry_of,
+    load_runs,
+    row_of,
+)
+from fedrecgel.experiments.presets import Presets, Setting
+from fedrecgel.experiments.published import SOURCE, VARIANTS, caveats_for, published
+from fedrecgel.experiments.results import Record
+from fedrecgel.experiments.statistics import TEST, Comparison, bootstrap_interval, holm, paired_differences
+
+METHOD = "fedrecgel"
+FULL, NEITHER = "full", "both off"
+CHANGES: dict[str, tuple[tuple[str, str, object], ...]] = {
+    FULL: (),
+    "w/o non-shared": (("method", "rho_ur", 0.0),),
+    "w/o shared": (("method", "rho_co", 0.0),),
+    NEITHER: (("method", "rho_co", 0.0), ("method", "rho_ur", 0.0)),
+}
+"""Variants are values of the radii, not other code; both off is FedNCF."""
+
+
+@dataclass(frozen=True)
+class AblationRow:
+    """A variant, and how far the full method is above it."""
+
+    setting: str
+    row: Row
+    above: dict[Against, dict[str, Comparison]]
+    """Full minus this variant; the interval is a bootstrap over users and seeds."""
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """The reduced experiment."""
+
+    command: str
+    test: str
+    published: str
+    caveats: list[str]
+    rows: list[AblationRow]
+    popularity: dict[str, dict[str, float]]
+    """Of every data set, among candidates."""
+
+
+def entries(
+    presets: Presets, datasets: Sequence[str], settings: Sequence[Setting], seeds: int
+) -> list[tuple[Setting, Entry]]:
+    """Which runs."""
+    presets.check([METHOD])
+    return [
+        (setting, entry_of(presets, dataset, METHOD, setting, seeds, label=label, changes=changes))
+        for dataset in datasets
+        for setting in settings
+        for label, changes in CHANGES.items()
+    ]
+
+
+def reduce(root: Path, planned: Sequence[tuple[Setting, Entry]], records: dict[str, Record], command: str) -> Ablation:
+    """Which numbers: means over seeds, and the full method against each variant, corrected over the variants."""
+    rows: list[AblationRow] = []
+    popularity: dict[str, dict[str, float]] = {}
+    groups = dict.fromkeys((entry.dataset, setting) for setting, entry in planned)
+    for dataset, setting in groups:
+        found = {
+            entry.label: runs
+            for where, entry in planned
+            if (entry.dataset, where) == (dataset, setting) and (runs := load_runs(root, entry, records)) is not None
+        }
+        above = _above_variants(found)
+        for label, runs in found.items():
+            rows.append(AblationRow(setting, row_of(runs, _cells(runs, label)), above.get(label, {})))
+            popularity[dataset] = runs.records[0].run["reference"]["popularity"]
+    datasets = list(dict.fromkeys(dataset for dataset, _ in groups))
+    return Ablation(command, TEST, SOURCE, caveats_for(datasets), rows, popularity)
+
+
+def _cells(runs: Runs, label: str) -> dict[Against, dict[str, Cell]]:
+    cells = cells_of(runs)
+    names = VARIANTS.get(label, ())
+    cells["candidates"] = {
+        metric: replace(cell, published=published("ablation", runs.entry.dataset, names, metric))
+        for metric, cell in cells["candidates"].items()
+    }
+    return cells
+
+
+def _above_variants(found: dict[str, Runs]) -> dict[str, dict[Against, dict[str, Comparison]]]:
+    """Full minus each variant; the variants of a data set, setting and metric are one family."""
+    above: dict[str, dict[Against, dict[str, Comparison]]] = {}
+    if FULL not in found:
+        return above
+    for against in found[FULL].tables:
+        for metric in METRICS:
+            family = {
+                label: comparison
+                for label, runs in found.items()
+                if label != FULL and (comparison := compare_runs(found[FULL], runs, against, metric)) is not None
+            }
+            adjusted = holm([comparison.p for comparison in family.values()])
+            for (label, comparison), p in zip(family.items(), adjusted, strict=True):
+                seeds = [seed for seed in found[FULL].seeds if seed in found[label].seeds]
+                differences = paired_differences(
+                    found[FULL].table(against, metric, seeds), found[label].table(against, metric, seeds)
+                )
+                low, high = bootstrap_interval(differences)
+                above.setdefault(label, {}).setdefault(against, {})[metric] = replace(
+                    comparison, low=low, high=high, p_adjusted=p
+                )
+    return above

@@ -1,0 +1,194 @@
+"""The runs of one configuration over seeds, and what a table shows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from fedrecgel.evaluation.ranking import client_metrics
+from fedrecgel.experiments.plan import config_fingerprint
+from fedrecgel.experiments.presets import Assignment, Origin, Presets, Setting
+from fedrecgel.experiments.published import PublishedCell
+from fedrecgel.experiments.ranks_file import read_ranks
+from fedrecgel.experiments.results import Record
+from fedrecgel.experiments.run_folder import RunFolder
+from fedrecgel.experiments.statistics import Array, Comparison, compare
+from fedrecgel.methods import METHODS
+
+METRICS = ("HR@5", "NDCG@5", "HR@10", "NDCG@10")
+Against = Literal["candidates", "catalogue"]
+AGAINST: tuple[Against, ...] = ("candidates", "catalogue")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of a table before it is run: the same settings with several seeds."""
+
+    dataset: str
+    method: str
+    label: str
+    """What tells it from the other rows: the method, a variant, a value."""
+    about: str
+    """Where its settings come from."""
+    origins: tuple[Origin, ...]
+    """One per seed."""
+
+
+def entry_of(
+    presets: Presets,
+    dataset: str,
+    method: str,
+    setting: Setting,
+    seeds: int,
+    *,
+    label: str | None = None,
+    changes: Sequence[Assignment] = (),
+) -> Entry:
+    """A row with so many seeds; a reference that draws nothing needs one."""
+    count = 1 if METHODS[method].kind == "reference" else seeds
+    origins = tuple(presets.origin(dataset, method, setting, seed, changes) for seed in range(count))
+    return Entry(dataset, method, label or method, origins[0].about, origins)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A metric over seeds, as a fraction."""
+
+    mean: float
+    sd: float | None
+    """Over seeds; None for a single one."""
+    published: PublishedCell | None = None
+    popularity: Comparison | None = None
+    """Ours minus popularity, user by user."""
+    mark: Literal["best", "second"] | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table."""
+
+    dataset: str
+    method: str
+    kind: str
+    label: str
+    about: str
+    seeds: list[int]
+    missing_seeds: list[int]
+    """Planned, and failed or not run yet."""
+    rounds: int
+    selection: str
+    seconds: float
+    """Training and evaluation of one run, mean over seeds."""
+    up: float
+    """Bytes a client sends in a round."""
+    down: float
+    leaves_device: list[str]
+    cells: dict[Against, dict[str, Cell]]
+    folders: list[str]
+    """Where every number of this row comes from."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The finished runs of an entry, and their metrics user by user."""
+
+    entry: Entry
+    seeds: tuple[int, ...]
+    records: tuple[Record, ...]
+    tests: frozenset[str]
+    """Fingerprints of who is tested on what."""
+    tables: dict[Against, dict[str, Array]] = field(repr=False)
+    """[S, U] of every metric."""
+
+    def table(self, against: Against, metric: str, seeds: Sequence[int]) -> Array:
+        """[S, U] of these seeds; a method that needs one seed only has one row."""
+        rows = self.tables[against][metric]
+        if METHODS[self.entry.method].kind == "reference":
+            return rows[:1]
+        return rows[[self.seeds.index(seed) for seed in seeds]]
+
+
+def load_runs(root: Path, entry: Entry, records: dict[str, Record]) -> Runs | None:
+    """The finished runs of an entry; None if there is none."""
+    found = []
+    for origin in entry.origins:
+        record = records.get(config_fingerprint(origin.config))
+        if record is not None and record.status == "finished":
+            found.append((origin.config, record))
+    if not found:
+        return None
+    tests, tables = set(), []
+    for config, record in found:
+        ranks = read_ranks(RunFolder(root / record.folder).ranks)
+        tests.add(ranks.test)
+        ks = sorted({*config.evaluation.ks, 5, 10})
+        tables.append({name: client_metrics(r, ks, config.evaluation.ties) for name, r in ranks.against.items()})
+    shared = [against for against in AGAINST if all(against in table for table in tables)]
+    stacked: dict[Against, dict[str, Array]] = {
+        against: {metric: np.stack([table[against][metric].numpy() for table in tables]) for metric in METRICS}
+        for against in shared
+    }
+    seeds = tuple(config.run.seed for config, _ in found)
+    return Runs(entry, seeds, tuple(record for _, record in found), frozenset(tests), stacked)
+
+
+def compare_runs(first: Runs, second: Runs, against: Against, metric: str) -> Comparison | None:
+    """First minus second over common users and seeds; None where they were not tested on the same."""
+    if first.tests != second.tests or len(first.tests) != 1:
+        return None
+    if against not in first.tables or against not in second.tables:
+        return None
+    reference = any(METHODS[runs.entry.method].kind == "reference" for runs in (first, second))
+    seeds = first.seeds if reference else tuple(seed for seed in first.seeds if seed in second.seeds)
+    if METHODS[first.entry.method].kind == "reference":
+        seeds = second.seeds
+    if not seeds:
+        return None
+    return compare(first.table(against, metric, seeds), second.table(against, metric, seeds))
+
+
+def cells_of(runs: Runs) -> dict[Against, dict[str, Cell]]:
+    """Mean and standard deviation over seeds of every metric."""
+    return {
+        against: {metric: _cell(values.mean(1)) for metric, values in metrics.items()}
+        for against, metrics in runs.tables.items()
+    }
+
+
+def _cell(by_seed: Array) -> Cell:
+    return Cell(float(by_seed.mean()), float(by_seed.std(ddof=1)) if len(by_seed) > 1 else None)
+
+
+def row_of(runs: Runs, cells: dict[Against, dict[str, Cell]]) -> Row:
+    """A row of a table."""
+    entry, first = runs.entry, runs.records[0].run
+    planned = [origin.config.run.seed for origin in entry.origins]
+    return Row(
+        dataset=entry.dataset,
+        method=entry.method,
+        kind=METHODS[entry.method].kind,
+        label=entry.label,
+        about=entry.about,
+        seeds=list(runs.seeds),
+        missing_seeds=[seed for seed in planned if seed not in runs.seeds],
+        rounds=first["rounds"],
+        selection=first["protocol"]["selection"],
+        seconds=float(np.mean([record.run["seconds"]["total"] for record in runs.records])),
+        up=_per_client(runs, "up"),
+        down=_per_client(runs, "down"),
+        leaves_device=first["privacy"]["leaves_device"],
+        cells=cells,
+        folders=[record.folder for record in runs.records],
+    )
+
+
+def _per_client(runs: Runs, way: str) -> float:
+    """Bytes per participating client and round."""
+    record = runs.records[0]
+    settings: dict[str, Any] = record.config["method"]
+    cohort = max(1, int(settings.get("fraction", 1.0) * record.run["data"]["users"]))
+    return float(record.run["bytes"][way]) / float(cohort * record.run["rounds"])

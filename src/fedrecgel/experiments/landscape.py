@@ -1,0 +1,109 @@
+"""RQ4, the loss landscape: surfaces and measured flatness around the models of FedNCF and FedRecGEL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from fedrecgel.experiments.cells import Entry, entry_of
+from fedrecgel.experiments.flatness import Flatness, FlatnessSettings
+from fedrecgel.experiments.plan import Job, config_fingerprint
+from fedrecgel.experiments.presets import Presets, Setting
+from fedrecgel.experiments.published import SOURCE, published
+from fedrecgel.experiments.results import Record
+from fedrecgel.experiments.tasks import FlatnessTask
+
+METHODS_COMPARED = ("fedncf", "fedrecgel")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The flatness of one run."""
+
+    dataset: str
+    method: str
+    setting: str
+    seed: int
+    folder: str
+    """The run."""
+    file: str
+    """The measurement."""
+    flatness: Flatness
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """The reduced experiment."""
+
+    command: str
+    published: str
+    measured: list[Measured]
+    published_average: dict[str, dict[str, dict[str, str]]]
+    """Data set, method, magnitude: as printed in the paper."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One measurement to make."""
+
+    setting: Setting
+    entry: Entry
+    job: Job
+    settings: FlatnessSettings
+
+    @property
+    def file(self) -> str:
+        """Where it goes, relative to the experiments' folder; other settings have another name."""
+        mark = sha256(msgspec.json.encode(self.settings)).hexdigest()[:8]
+        return f"landscape/{Path(self.job.folder).name}-{mark}.json"
+
+    def task(self, root: Path) -> FlatnessTask:
+        """What a worker does."""
+        label = f"landscape of {self.job.label}"
+        return FlatnessTask(label, self.job.config, root / self.job.folder, root / self.file, self.settings)
+
+
+def plan(
+    presets: Presets, datasets: Sequence[str], settings: Sequence[Setting], seeds: int, flatness: FlatnessSettings
+) -> list[Planned]:
+    """Which measurements: surfaces for the first seed, numbers for all."""
+    presets.check(METHODS_COMPARED)
+    planned = []
+    for dataset in datasets:
+        for setting in settings:
+            for method in METHODS_COMPARED:
+                entry = entry_of(presets, dataset, method, setting, seeds)
+                for number, origin in enumerate(entry.origins):
+                    measure = flatness if number == 0 else FlatnessSettings(**{**asdict(flatness), "grid": 0})
+                    planned.append(Planned(setting, entry, Job(origin.config), measure))
+    return planned
+
+
+def reduce(root: Path, planned: Sequence[Planned], records: dict[str, Record], command: str) -> Landscape:
+    """Collect the measurements that exist, and the published averages beside them."""
+    measured = []
+    for item in planned:
+        record, path = records.get(config_fingerprint(item.job.config)), root / item.file
+        if record is None or record.status != "finished" or not path.exists():
+            continue
+        found = msgspec.json.decode(path.read_bytes(), type=Flatness)
+        seed = item.job.config.run.seed
+        measured.append(
+            Measured(item.entry.dataset, item.entry.method, item.setting, seed, record.folder, item.file, found)
+        )
+    datasets = dict.fromkeys(item.entry.dataset for item in planned)
+    return Landscape(command, SOURCE, measured, {name: _published_average(name) for name in datasets})
+
+
+def _published_average(dataset: str) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for method in METHODS_COMPARED:
+        for magnitude in ("10", "1", "1e-1", "1e-2", "1e-3", "1e-4"):
+            cell = published("landscape_average_loss", dataset, (method,), f"magnitude {magnitude}")
+            if cell is not None:
+                found.setdefault(method, {})[f"{float(magnitude):g}"] = cell.value
+    return found

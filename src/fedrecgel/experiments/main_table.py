@@ -1,0 +1,159 @@
+"""RQ1, the main table: every method on every data set over seeds, beside popularity and the published figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+
+from fedrecgel.experiments.cells import (
+    METRICS,
+    Against,
+    Cell,
+    Entry,
+    Row,
+    Runs,
+    cells_of,
+    compare_runs,
+    entry_of,
+    load_runs,
+    row_of,
+)
+from fedrecgel.experiments.presets import Presets, Setting
+from fedrecgel.experiments.published import SOURCE, caveats_for, published
+from fedrecgel.experiments.results import Record
+from fedrecgel.experiments.statistics import TEST, Comparison, holm
+from fedrecgel.methods import METHODS
+
+POPULARITY = "popularity"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One test of the family of a data set and metric."""
+
+    dataset: str
+    against: Against
+    metric: str
+    first: str
+    second: str
+    comparison: Comparison
+
+
+@dataclass(frozen=True)
+class MainTable:
+    """The reduced experiment."""
+
+    command: str
+    setting: str
+    test: str
+    published: str
+    caveats: list[str]
+    rows: list[Row]
+    pairs: list[Pair]
+
+
+def entries(
+    presets: Presets, datasets: Sequence[str], methods: Sequence[str], seeds: int, setting: Setting
+) -> list[Entry]:
+    """Which runs."""
+    chosen = [POPULARITY, *(method for method in methods if method != POPULARITY)]
+    presets.check(chosen)
+    return [entry_of(presets, dataset, method, setting, seeds) for dataset in datasets for method in chosen]
+
+
+def reduce(root: Path, planned: Sequence[Entry], records: dict[str, Record], command: str, setting: str) -> MainTable:
+    """Which numbers: means over seeds, paired tests within each data set and metric, marks where they say so."""
+    rows: list[Row] = []
+    pairs: list[Pair] = []
+    datasets = list(dict.fromkeys(entry.dataset for entry in planned))
+    for dataset in datasets:
+        found = [load_runs(root, entry, records) for entry in planned if entry.dataset == dataset]
+        present = [runs for runs in found if runs is not None]
+        tests = _tests(dataset, present)
+        pairs += tests
+        rows += [_row(runs, tests) for runs in _marked(present)]
+    rows = [_mark(row, rows, pairs) for row in rows]
+    return MainTable(command, setting, TEST, SOURCE, caveats_for(datasets), rows, pairs)
+
+
+def _marked(present: list[Runs]) -> list[Runs]:
+    """Federated methods first, references last: the order of the table."""
+    order = {"federated": 0, "centralised": 1, "reference": 2}
+    return sorted(present, key=lambda runs: order[METHODS[runs.entry.method].kind])
+
+
+def _tests(dataset: str, present: Sequence[Runs]) -> list[Pair]:
+    """All pairs of federated methods, and everybody against popularity; each data set and metric is one family."""
+    federated = [runs for runs in present if METHODS[runs.entry.method].kind == "federated"]
+    reference = [runs for runs in present if runs.entry.method == POPULARITY]
+    couples = list(combinations(federated, 2))
+    couples += [(runs, reference[0]) for runs in present if reference and runs.entry.method != POPULARITY]
+    pairs: list[Pair] = []
+    against: tuple[Against, ...] = ("candidates", "catalogue")
+    for kind in against:
+        for metric in METRICS:
+            family = [
+                Pair(dataset, kind, metric, first.entry.method, second.entry.method, comparison)
+                for first, second in couples
+                if (comparison := compare_runs(first, second, kind, metric)) is not None
+            ]
+            adjusted = holm([pair.comparison.p for pair in family])
+            pairs += [
+                replace(pair, comparison=replace(pair.comparison, p_adjusted=p))
+                for pair, p in zip(family, adjusted, strict=True)
+            ]
+    return pairs
+
+
+def _row(runs: Runs, tests: Sequence[Pair]) -> Row:
+    method, dataset = runs.entry.method, runs.entry.dataset
+    versus = {
+        (pair.against, pair.metric): pair.comparison
+        for pair in tests
+        if pair.first == method and pair.second == POPULARITY
+    }
+    cells: dict[Against, dict[str, Cell]] = {
+        against: {
+            metric: replace(
+                cell,
+                popularity=versus.get((against, metric)),
+                published=published("main", dataset, (method,), metric) if against == "candidates" else None,
+            )
+            for metric, cell in metrics.items()
+        }
+        for against, metrics in cells_of(runs).items()
+    }
+    return row_of(runs, cells)
+
+
+def _mark(row: Row, rows: Sequence[Row], pairs: Sequence[Pair]) -> Row:
+    """Best and runner-up among the federated methods, each only if it is really above all that follow."""
+    if row.kind != "federated":
+        return row
+    signs = {
+        (pair.dataset, pair.against, pair.metric, *names): sign
+        for pair in pairs
+        for names, sign in (
+            ((pair.first, pair.second), pair.comparison.sign),
+            ((pair.second, pair.first), -pair.comparison.sign),
+        )
+    }
+    rivals = [other for other in rows if other.dataset == row.dataset and other.kind == "federated"]
+    cells: dict[Against, dict[str, Cell]] = {}
+    for against, metrics in row.cells.items():
+        cells[against] = {}
+        for metric, cell in metrics.items():
+            ranked = sorted(
+                (other for other in rivals if against in other.cells),
+                key=lambda other, against=against, metric=metric: -other.cells[against][metric].mean,  # type: ignore[misc]
+            )
+            place = [other.method for other in ranked].index(row.method)
+            below = [other.method for other in ranked[place + 1 :]]
+            beats = below and all(
+                signs.get((row.dataset, against, metric, row.method, other), 0) > 0 for other in below
+            )
+            mark = {0: "best", 1: "second"}.get(place) if beats else None
+            cells[against][metric] = replace(cell, mark=mark)  # type: ignore[arg-type]
+    return replace(row, cells=cells)

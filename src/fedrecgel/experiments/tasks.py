@@ -1,0 +1,73 @@
+"""What a worker process does: train one run, or measure one trained model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+from fedrecgel.data.load import DataSettings, load_data
+from fedrecgel.data.split import Split, SplitSettings, leave_one_out
+from fedrecgel.experiments.config import Config
+from fedrecgel.experiments.flatness import FlatnessSettings, measure_flatness
+from fedrecgel.experiments.generalisation import generalisation_of
+from fedrecgel.experiments.result import open_run
+from fedrecgel.experiments.results import GENERALISATION
+from fedrecgel.experiments.run_folder import RunFolder, write_text
+from fedrecgel.experiments.training import train_config
+
+
+class Task(Protocol):
+    """Something to do in a process of its own; all of it can be sent there."""
+
+    @property
+    def label(self) -> str:
+        """For people."""
+
+    def run(self, should_stop: Callable[[], bool]) -> None:
+        """Do it; files are the only result."""
+
+
+@lru_cache(maxsize=1)
+def split_of(data: DataSettings, settings: SplitSettings) -> Split:
+    """The split of these settings; the tasks of one data set follow each other, so one is kept."""
+    return leave_one_out(load_data(data), settings)
+
+
+@dataclass(frozen=True)
+class TrainTask:
+    """Train a config into a folder, going on where an earlier attempt stopped."""
+
+    label: str
+    config: Config
+    folder: Path
+
+    def run(self, should_stop: Callable[[], bool]) -> None:
+        """Train, then compare the losses on training and held-out examples."""
+        folder, split = RunFolder(self.folder), split_of(self.config.data, self.config.split)
+        if folder.summary.exists():  # stopped between the last two files
+            result = open_run(folder.path)
+        else:
+            result = train_config(self.config, split, folder, resume=folder.config.exists(), should_stop=should_stop)
+        found = generalisation_of(result, split)
+        write_text(self.folder / GENERALISATION, json.dumps(None if found is None else asdict(found)) + "\n")
+
+
+@dataclass(frozen=True)
+class FlatnessTask:
+    """Measure the loss around a trained model."""
+
+    label: str
+    config: Config
+    folder: Path
+    out: Path
+    settings: FlatnessSettings
+
+    def run(self, should_stop: Callable[[], bool]) -> None:
+        """Write the measurement beside the experiments' other results."""
+        split = split_of(self.config.data, self.config.split)
+        found = measure_flatness(open_run(self.folder), split, self.settings, should_stop)
+        write_text(self.out, json.dumps(asdict(found)) + "\n")
