@@ -31,7 +31,7 @@ class SamplingSettings:
     redraw: bool = True
     """Draw negatives anew each round; false keeps those of round 0, which caps what personal tables grow to."""
     repeats: bool = False
-    """Train on every row, as the samplers of the PFedRec family do, not on distinct items: matters where rows repeat."""
+    """Train on every row, as the samplers of the PFedRec family do, not on distinct items; differs where rows repeat."""
 
 
 @dataclass(frozen=True)
@@ -144,16 +144,16 @@ class Federation:
         """Draw this round's examples of many clients at once."""
         train, k = self.split.train, self.settings.negatives
         users = ids.numpy()
-        round = round if self.settings.redraw else 0
+        drawn = round if self.settings.redraw else 0
         owner, at = train.flat(users)
         if self.settings.repeats:
             owner, at = np.repeat(owner, train.counts[at]), np.repeat(at, train.counts[at])
         client = users[owner]
         nth = np.arange(len(owner)) - np.searchsorted(owner, owner)
-        shuffled = np.lexsort((draws.uniform("order", round, client, nth), owner))
+        shuffled = np.lexsort((draws.uniform("order", drawn, client, nth), owner))
         at, nth = at[shuffled], nth[shuffled]  # owners and clients are sorted already
         numbers = nth[:, None] * k + np.arange(k)[None, :]
-        negatives = self._avoided.outside(client, draws.uniform("negatives", round, client[:, None], numbers))
+        negatives = self._avoided.outside(client, draws.uniform("negatives", drawn, client[:, None], numbers))
         items = np.concatenate([train.items[at][:, None], negatives], axis=1).reshape(-1)
         counts = np.concatenate([train.counts[at][:, None], np.zeros_like(negatives)], axis=1).reshape(-1)
         keys = np.repeat(owner, 1 + k) * self.n_items + items
