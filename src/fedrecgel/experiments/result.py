@@ -16,7 +16,8 @@ from fedrecgel.errors import ConfigError, RunFolderError, unknown
 from fedrecgel.experiments.config import Config, read_config
 from fedrecgel.experiments.ranks_file import RankFile, read_ranks, write_ranks
 from fedrecgel.experiments.run_folder import RunFolder, write_text
-from fedrecgel.methods.base import Download, Server
+from fedrecgel.methods.base import Server
+from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
 
 TRAIN = ("train_ptr", "train_items", "train_counts")
@@ -39,7 +40,7 @@ class Result:
     history: list[dict[str, Any]]
     """One entry per round, as in metrics.jsonl."""
     shared: Tensors
-    clients: Tensors
+    clients: State
     train: ItemSets
     user_ids: list[int] | list[str]
     item_ids: list[int] | list[str]
@@ -74,13 +75,13 @@ class Result:
             raise ConfigError(unknown("user", str(user), names))
         number = names.index(str(user))
         method = self.config.method.build()
-        private = {name: value[number : number + 1] for name, value in self.clients.items()}
+        own = slice(number, number + 1)
         down = method.broadcast(Server(self.shared), torch.tensor([number]))
-        down = Download(method.unpack(down.shared), down.each)
-        scores = method.score(private, down, torch.arange(len(self.item_ids))[None, :])[0]
-        own = self.train.items[self.train.ptr[number] : self.train.ptr[number + 1]]
-        scores[torch.from_numpy(own).long()] = -torch.inf
-        best = torch.topk(scores, min(k, len(self.item_ids) - len(own)))
+        received = down.of(method.unpack(down.shared), slice(None))
+        scores = method.score(self.clients.of(own), received, torch.arange(len(self.item_ids))[None, :])[0]
+        known = self.train.items[self.train.ptr[number] : self.train.ptr[number + 1]]
+        scores[torch.from_numpy(known).long()] = -torch.inf
+        best = torch.topk(scores, min(k, len(self.item_ids) - len(known)))
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         return [Recommendation(self.item_ids[item], score) for item, score in pairs]
 
@@ -103,7 +104,7 @@ class Result:
         write_tensors(folder.server, self.shared, {"item_ids": self.item_ids})
         rows = (self.train.ptr, self.train.items, self.train.counts)
         own = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in zip(TRAIN, rows, strict=True)}
-        write_tensors(folder.clients, {**self.clients, **own}, {"user_ids": self.user_ids})
+        write_tensors(folder.clients, {**self.clients.packed(), **own}, {"user_ids": self.user_ids})
         write_ranks(folder.ranks, self.ranks)
         write_text(folder.summary, json.dumps(self.summary, indent=1) + "\n")
 
@@ -127,5 +128,5 @@ def open_run(path: str | Path) -> Result:
         raise RunFolderError(f"'{path}' should hold the tensors of one run. Found files of something else.")
     ptr, items, counts = (clients.pop(name).numpy() for name in TRAIN)
     train = ItemSets(len(catalogue["item_ids"]), ptr, items, counts)
-    ranks = read_ranks(folder.ranks)
-    return Result(config, summary, history, shared, clients, train, people["user_ids"], catalogue["item_ids"], ranks)
+    private, ranks = State.unpacked(clients), read_ranks(folder.ranks)
+    return Result(config, summary, history, shared, private, train, people["user_ids"], catalogue["item_ids"], ranks)
