@@ -6,24 +6,28 @@ import shlex
 import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from fedrecgel.cli.common import INTERRUPTED, add_set_option
 from fedrecgel.data.load import NAMES
-from fedrecgel.errors import ConfigError, unknown
-from fedrecgel.experiments import ablation, landscape, main_table, sensitivity
-from fedrecgel.experiments.config import Config, lookup, parse_assignment
-from fedrecgel.experiments.execute import describe_data, describe_environment, execute, write_document
+from fedrecgel.errors import ConfigError
+from fedrecgel.experiments.ablation import AblationExperiment
+from fedrecgel.experiments.config import lookup, parse_assignment
+from fedrecgel.experiments.execute import Experiment, describe_data, describe_environment, execute, write_document
 from fedrecgel.experiments.flatness import FlatnessSettings
-from fedrecgel.experiments.plan import Plan, estimate, probe
+from fedrecgel.experiments.landscape import LandscapeExperiment
+from fedrecgel.experiments.main_table import MainTableExperiment
+from fedrecgel.experiments.plan import Job, Plan, estimate, probe
 from fedrecgel.experiments.presets import SETTINGS, Presets, Setting
 from fedrecgel.experiments.results import ResultsLog
 from fedrecgel.experiments.runner import Outcome, run_tasks, stop_on_interrupt
+from fedrecgel.experiments.sensitivity import GRID, SensitivityExperiment
 from fedrecgel.experiments.tasks import split_of
 from fedrecgel.methods import METHODS
-from fedrecgel.report.tables import ablation_text, landscape_text, main_table_text, sensitivity_text
+from fedrecgel.report.tables import as_text
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -108,6 +112,9 @@ class _Console:
     failed: int = 0
     spent: float = 0.0
 
+    def restart(self, total: int) -> None:
+        self.total, self.done, self.spent = total, 0, 0.0
+
     def say(self, text: str) -> None:
         if not self.quiet:
             print(text, file=sys.stderr, flush=True)
@@ -124,95 +131,69 @@ class _Console:
 
 def run_experiment(args: Namespace) -> int:
     """Plan, run what is missing, reduce, print the table."""
-    presets, datasets, settings = _presets(args), _names(args.datasets, NAMES, "data set"), _settings(args)
     if min(args.seeds, args.jobs) < 1:
         raise ConfigError(f"--seeds and --jobs should be at least 1. Found {args.seeds} and {args.jobs}.")
-    root = Path(args.out)
-    planned = _planned(args, presets, datasets, settings)
-    configs = _configs(planned)
-    plan = Plan.of(root, configs)
+    experiment, root = experiment_of(args), Path(args.out)
+    plan = Plan.of(root, experiment.configs())
     console = _Console(len(plan.missing), args.jobs, args.quiet)
     console.say(describe_plan(plan, args.jobs))
     if args.plan:
         print(_probed(plan, args.jobs))
         return 0
     describe_environment(root)
-    describe_data(root, configs)
+    describe_data(root, experiment.configs())
     started = time.perf_counter()
     with stop_on_interrupt(console.say) as stop:
         execute(plan, args.jobs, stop, console.watch)
-        if args.experiment == "landscape" and not stop.is_set():
-            console.failed += _measure(root, planned, console, args.jobs, stop)
+        measurements = experiment.measurements(root)
+        console.restart(len(measurements))
+        for outcome in run_tasks(measurements, args.jobs, stop):
+            console.watch(outcome)
         stopped = stop.is_set()
-    command = shlex.join(["fedrecgel", "experiment", args.experiment, *_words(args)])
-    table = _reduce(args, root, planned, command)
+    document = experiment.reduce(root, ResultsLog(root).read(), _command(args))
+    path = root / f"{experiment.name}.json"
+    write_document(path, document)
     if stopped:
         console.say("Stopped. The same command goes on from here; finished runs are kept.")
         return INTERRUPTED
     if not args.quiet:
-        print(table)
-        print(
-            f"\n{_duration(time.perf_counter() - started)}; results in {root / (args.experiment + '.json')}. "
-            f"Make the page with: fedrecgel report {shlex.quote(str(root))}"
-        )
+        print(as_text(document))
+        page = f"fedrecgel report {shlex.quote(str(root))}"
+        print(f"\n{_duration(time.perf_counter() - started)}; results are in {path}. Make the page with: {page}")
     return 1 if console.failed else 0
 
 
-def _planned(args: Namespace, presets: Presets, datasets: list[str], settings: list[Setting]) -> list[Any]:
+def experiment_of(args: Namespace) -> Experiment:
+    """What the options describe."""
+    presets = Presets(Path(args.configs), args.rounds, args.data_dir, tuple(map(parse_assignment, args.assignments)))
+    datasets = _names("data set", args.datasets, [*NAMES, *(n for n in args.datasets.split(",") if Path(n).suffix)])
+    settings = tuple(cast("Setting", name) for name in _names("setting", args.settings, SETTINGS))
     if args.experiment == "main-table":
-        methods = _names(args.methods, METHODS, "method") if args.methods else list(METHODS)
         if len(settings) != 1:
             raise ConfigError(f"The main table takes one of the settings {', '.join(SETTINGS)}. Found {args.settings}.")
-        return list(main_table.entries(presets, datasets, methods, args.seeds, settings[0]))
+        methods = _names("method", args.methods or ",".join(METHODS), METHODS)
+        return MainTableExperiment(presets, datasets, methods, settings[0], args.seeds)
     if args.experiment == "sensitivity":
-        grid = [float(value) for value in args.grid.split(",")] if args.grid else sensitivity.GRID
-        return list(sensitivity.entries(presets, datasets, settings, args.seeds, grid))
+        return SensitivityExperiment(presets, datasets, settings, args.seeds, _grid(args.grid))
     if args.experiment == "ablation":
-        return list(ablation.entries(presets, datasets, settings, args.seeds))
+        return AblationExperiment(presets, datasets, settings, args.seeds)
     flatness = FlatnessSettings(normalisation=args.normalisation, grid=args.grid_points, clients=args.clients)
-    return list(landscape.plan(presets, datasets, settings, args.seeds, flatness))
+    return LandscapeExperiment(presets, datasets, settings, args.seeds, flatness)
 
 
-def _configs(planned: list[Any]) -> list[Config]:
-    """The configs of every run of a plan."""
-    configs: list[Config] = []
-    for item in planned:
-        if isinstance(item, landscape.Planned):
-            configs.append(item.job.config)
-            continue
-        entry = item[1] if isinstance(item, tuple) else getattr(item, "entry", item)
-        configs += [origin.config for origin in entry.origins]
-    return configs
+def _names(kind: str, text: str, valid: Iterable[str]) -> tuple[str, ...]:
+    """The names of a list, each checked."""
+    known = {name: name for name in valid}
+    return tuple(dict.fromkeys(lookup(kind, name.strip(), known) for name in text.split(",")))
 
 
-def _reduce(args: Namespace, root: Path, planned: list[Any], command: str) -> str:
-    """Write <experiment>.json and return the table for people."""
-    records = ResultsLog(root).read()
-    path = root / f"{args.experiment}.json"
-    if args.experiment == "main-table":
-        table = main_table.reduce(root, planned, records, command, args.settings)
-        write_document(path, table)
-        return main_table_text(table)
-    if args.experiment == "sensitivity":
-        curves = sensitivity.reduce(root, planned, records, command)
-        write_document(path, curves)
-        return sensitivity_text(curves)
-    if args.experiment == "ablation":
-        variants = ablation.reduce(root, planned, records, command)
-        write_document(path, variants)
-        return ablation_text(variants)
-    measured = landscape.reduce(root, planned, records, command)
-    write_document(path, measured)
-    return landscape_text(measured)
-
-
-def _measure(root: Path, planned: list[landscape.Planned], console: _Console, jobs: int, stop: Any) -> int:
-    """Measure the landscapes that are not there yet; returns how many failed."""
-    ready = [item for item in planned if item.job.finished(root) and not (root / item.file).exists()]
-    console.total, console.done, console.spent, failed = len(ready), 0, 0.0, 0
-    for outcome in run_tasks([item.task(root) for item in ready], jobs, stop):
-        console.watch(outcome)
-    return failed
+def _grid(text: str | None) -> tuple[float, ...]:
+    if text is None:
+        return GRID
+    try:
+        return tuple(float(value) for value in text.split(","))
+    except ValueError as error:
+        raise ConfigError(f"--grid takes numbers, as in 0,0.02,0.5. Found '{text}'.") from error
 
 
 def describe_plan(plan: Plan, jobs: int) -> str:
@@ -231,7 +212,7 @@ def describe_plan(plan: Plan, jobs: int) -> str:
 
 def _probed(plan: Plan, jobs: int) -> str:
     """The plan in a table, timed by the first rounds of each method on each data set."""
-    groups: dict[tuple[str, str], list[Any]] = {}
+    groups: dict[tuple[str, str], list[Job]] = {}
     for job in plan.missing:
         groups.setdefault((job.config.data.name, job.config.method.name), []).append(job)
     lines, total = [f"{'data set':<22}{'method':<14}{'runs':>6}{'rounds':>10}{'s per run':>12}"], 0.0
@@ -245,37 +226,18 @@ def _probed(plan: Plan, jobs: int) -> str:
     return "\n".join([*lines, f"about {_duration(total)} on one process, {_duration(total / jobs)} with --jobs {jobs}"])
 
 
-def _presets(args: Namespace) -> Presets:
-    overrides = tuple(parse_assignment(text) for text in args.assignments)
-    return Presets(Path(args.configs), args.rounds, args.data_dir, overrides)
-
-
-def _settings(args: Namespace) -> list[Setting]:
-    found = _names(args.settings, SETTINGS, "setting")
-    return [cast("Setting", name) for name in found]
-
-
-def _names(text: str, valid: Any, kind: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if kind != "data set" or not Path(name).suffix:
-            lookup(kind, name, {key: key for key in valid})
-    if not names:
-        raise ConfigError(unknown(kind, text, valid))
-    return names
-
-
-def _words(args: Namespace) -> list[str]:
-    """The options that shape the numbers, so that a reader can repeat them."""
-    usual = {"configs": "configs", "settings": SETTINGS_OF[args.experiment], "normalisation": "unit"}
-    words = ["--datasets", args.datasets, "--seeds", str(args.seeds)]
-    for flag in ("methods", "settings", "rounds", "grid", "grid_points", "clients", "normalisation", "configs"):
+def _command(args: Namespace) -> str:
+    """The command with the options that shape its numbers, so that a reader can repeat them."""
+    usual: dict[str, object] = {"configs": "configs", "settings": SETTINGS_OF[args.experiment], "normalisation": "unit"}
+    usual |= {"grid_points": FlatnessSettings().grid, "clients": FlatnessSettings().clients, "out": "results"}
+    words = ["fedrecgel", "experiment", args.experiment, "--datasets", args.datasets, "--seeds", str(args.seeds)]
+    for flag in ("methods", "settings", "rounds", "grid", "grid_points", "clients", "normalisation", "configs", "out"):
         value = getattr(args, flag, None)
         if value is not None and value != usual.get(flag):
             words += [f"--{flag.replace('_', '-')}", str(value)]
     for text in args.assignments:
         words += ["--set", text]
-    return words
+    return shlex.join(words)
 
 
 def _duration(seconds: float) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 from fedrecgel.experiments.cells import (
     METRICS,
@@ -19,10 +20,12 @@ from fedrecgel.experiments.cells import (
     load_runs,
     row_of,
 )
+from fedrecgel.experiments.config import Config
 from fedrecgel.experiments.presets import Presets, Setting
 from fedrecgel.experiments.published import SOURCE, VARIANTS, caveats_for, published
 from fedrecgel.experiments.results import Record
 from fedrecgel.experiments.statistics import TEST, Comparison, bootstrap_interval, holm, paired_differences
+from fedrecgel.experiments.tasks import Task
 
 METHOD = "fedrecgel"
 FULL, NEITHER = "full", "both off"
@@ -52,42 +55,56 @@ class Ablation:
     command: str
     test: str
     published: str
-    caveats: list[str]
+    caveats: dict[str, list[str]]
+    """Of each data set."""
     rows: list[AblationRow]
     popularity: dict[str, dict[str, float]]
     """Of every data set, among candidates."""
 
 
-def entries(
-    presets: Presets, datasets: Sequence[str], settings: Sequence[Setting], seeds: int
-) -> list[tuple[Setting, Entry]]:
-    """Which runs."""
-    presets.check([METHOD])
-    return [
-        (setting, entry_of(presets, dataset, METHOD, setting, seeds, label=label, changes=changes))
-        for dataset in datasets
-        for setting in settings
-        for label, changes in CHANGES.items()
-    ]
+@dataclass(frozen=True)
+class AblationExperiment:
+    """Four variants at each setting."""
 
+    name: ClassVar[str] = "ablation"
 
-def reduce(root: Path, planned: Sequence[tuple[Setting, Entry]], records: dict[str, Record], command: str) -> Ablation:
-    """Which numbers: means over seeds, and the full method against each variant, corrected over the variants."""
-    rows: list[AblationRow] = []
-    popularity: dict[str, dict[str, float]] = {}
-    groups = dict.fromkeys((entry.dataset, setting) for setting, entry in planned)
-    for dataset, setting in groups:
-        found = {
-            entry.label: runs
-            for where, entry in planned
-            if (entry.dataset, where) == (dataset, setting) and (runs := load_runs(root, entry, records)) is not None
+    presets: Presets
+    datasets: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    seeds: int
+
+    @cached_property
+    def entries(self) -> dict[tuple[str, Setting], list[Entry]]:
+        """Which rows of each data set and setting."""
+        self.presets.check([METHOD])
+        return {
+            (dataset, setting): [
+                entry_of(self.presets, dataset, METHOD, setting, self.seeds, label=label, changes=changes)
+                for label, changes in CHANGES.items()
+            ]
+            for dataset in self.datasets
+            for setting in self.settings
         }
-        above = _above_variants(found)
-        for label, runs in found.items():
-            rows.append(AblationRow(setting, row_of(runs, _cells(runs, label)), above.get(label, {})))
-            popularity[dataset] = runs.records[0].run["reference"]["popularity"]
-    datasets = list(dict.fromkeys(dataset for dataset, _ in groups))
-    return Ablation(command, TEST, SOURCE, caveats_for(datasets), rows, popularity)
+
+    def configs(self) -> list[Config]:
+        """Which runs."""
+        return [origin.config for group in self.entries.values() for entry in group for origin in entry.origins]
+
+    def measurements(self, root: Path) -> list[Task]:
+        """Nothing beyond training."""
+        return []
+
+    def reduce(self, root: Path, records: dict[str, Record], command: str) -> Ablation:
+        """Which numbers: means over seeds, and the full method against each variant, corrected over the variants."""
+        rows: list[AblationRow] = []
+        popularity: dict[str, dict[str, float]] = {}
+        for (dataset, setting), group in self.entries.items():
+            found = {entry.label: runs for entry in group if (runs := load_runs(root, entry, records)) is not None}
+            above = _above_variants(found)
+            for label, runs in found.items():
+                rows.append(AblationRow(setting, row_of(runs, _cells(runs, label)), above.get(label, {})))
+                popularity[dataset] = runs.records[0].run["reference"]["popularity"]
+        return Ablation(command, TEST, SOURCE, {name: caveats_for(name) for name in self.datasets}, rows, popularity)
 
 
 def _cells(runs: Runs, label: str) -> dict[Against, dict[str, Cell]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 import torch
@@ -24,6 +24,21 @@ from fedrecgel.experiments.run_folder import write_text
 from fedrecgel.experiments.runner import Outcome, run_tasks
 from fedrecgel.experiments.summary import source_commit
 from fedrecgel.experiments.tasks import Task, TrainTask, split_of
+
+
+class Experiment(Protocol):
+    """One of the paper's experiments: which runs, which reduction."""
+
+    name: ClassVar[str]
+
+    def configs(self) -> list[Config]:
+        """Every run it needs."""
+
+    def measurements(self, root: Path) -> list[Task]:
+        """What is still to be measured on trained models."""
+
+    def reduce(self, root: Path, records: dict[str, Record], command: str) -> object:
+        """The numbers of its table or figure, made of run folders only."""
 
 
 def execute(plan: Plan, jobs: int, stop: Event, watch: Callable[[Outcome], None]) -> None:

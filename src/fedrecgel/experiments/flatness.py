@@ -3,8 +3,8 @@
 The loss is the training loss: binary cross-entropy on the labelled examples of one more round, mean over each client's
 examples and then over clients, as a function of the shared tensors (item tables and network); user vectors stay.
 
-Directions. Two vectors of independent normal numbers over all shared parameters. `unit`: each is scaled to length 1 as a
-whole, and the magnitude m is the distance in parameter space; "we randomly perturb two dimensions of the model
+Directions. Two vectors of independent normal numbers over all shared parameters. `unit`: each is scaled to length 1
+as a whole, and the magnitude m is the distance in parameter space; "we randomly perturb two dimensions of the model
 parameters" is all the paper says, and this is the reading under which its losses at magnitude 10 stay near those at
 1e-4. `filter` (Li et al., 2018): each row of a matrix or table is scaled to the length of the model's own row, so that
 m is relative to the weights and models of different scale can be compared; m = 1 replaces them by noise of their size.

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
 from fedrecgel.experiments.cells import Entry, entry_of
+from fedrecgel.experiments.config import Config
 from fedrecgel.experiments.flatness import Flatness, FlatnessSettings
-from fedrecgel.experiments.plan import Job, config_fingerprint
+from fedrecgel.experiments.plan import Job
 from fedrecgel.experiments.presets import Presets, Setting
 from fedrecgel.experiments.published import SOURCE, published
 from fedrecgel.experiments.results import Record
-from fedrecgel.experiments.tasks import FlatnessTask
+from fedrecgel.experiments.tasks import FlatnessTask, Task
 
 METHODS_COMPARED = ("fedncf", "fedrecgel")
 
@@ -67,36 +69,53 @@ class Planned:
         return FlatnessTask(label, self.job.config, root / self.job.folder, root / self.file, self.settings)
 
 
-def plan(
-    presets: Presets, datasets: Sequence[str], settings: Sequence[Setting], seeds: int, flatness: FlatnessSettings
-) -> list[Planned]:
-    """Which measurements: surfaces for the first seed, numbers for all."""
-    presets.check(METHODS_COMPARED)
-    planned = []
-    for dataset in datasets:
-        for setting in settings:
-            for method in METHODS_COMPARED:
-                entry = entry_of(presets, dataset, method, setting, seeds)
-                for number, origin in enumerate(entry.origins):
-                    measure = flatness if number == 0 else FlatnessSettings(**{**asdict(flatness), "grid": 0})
-                    planned.append(Planned(setting, entry, Job(origin.config), measure))
-    return planned
+@dataclass(frozen=True)
+class LandscapeExperiment:
+    """Surfaces for the first seed, numbers for all."""
 
+    name: ClassVar[str] = "landscape"
 
-def reduce(root: Path, planned: Sequence[Planned], records: dict[str, Record], command: str) -> Landscape:
-    """Collect the measurements that exist, and the published averages beside them."""
-    measured = []
-    for item in planned:
-        record, path = records.get(config_fingerprint(item.job.config)), root / item.file
-        if record is None or record.status != "finished" or not path.exists():
-            continue
-        found = msgspec.json.decode(path.read_bytes(), type=Flatness)
-        seed = item.job.config.run.seed
-        measured.append(
-            Measured(item.entry.dataset, item.entry.method, item.setting, seed, record.folder, item.file, found)
-        )
-    datasets = dict.fromkeys(item.entry.dataset for item in planned)
-    return Landscape(command, SOURCE, measured, {name: _published_average(name) for name in datasets})
+    presets: Presets
+    datasets: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    seeds: int
+    flatness: FlatnessSettings
+
+    @cached_property
+    def planned(self) -> list[Planned]:
+        """Which measurements."""
+        self.presets.check(METHODS_COMPARED)
+        numbers_only = replace(self.flatness, grid=0)
+        return [
+            Planned(setting, entry, Job(origin.config), self.flatness if number == 0 else numbers_only)
+            for dataset in self.datasets
+            for setting in self.settings
+            for method in METHODS_COMPARED
+            for entry in [entry_of(self.presets, dataset, method, setting, self.seeds)]
+            for number, origin in enumerate(entry.origins)
+        ]
+
+    def configs(self) -> list[Config]:
+        """Which runs."""
+        return [item.job.config for item in self.planned]
+
+    def measurements(self, root: Path) -> list[Task]:
+        """Those that are not there yet, of finished runs."""
+        return [item.task(root) for item in self.planned if item.job.finished(root) and not (root / item.file).exists()]
+
+    def reduce(self, root: Path, records: dict[str, Record], command: str) -> Landscape:
+        """Collect the measurements that exist, and the published averages beside them."""
+        measured = []
+        for item in self.planned:
+            record, path = records.get(item.job.fingerprint), root / item.file
+            if record is None or record.status != "finished" or not path.exists():
+                continue
+            found = msgspec.json.decode(path.read_bytes(), type=Flatness)
+            seed = item.job.config.run.seed
+            measured.append(
+                Measured(item.entry.dataset, item.entry.method, item.setting, seed, record.folder, item.file, found)
+            )
+        return Landscape(command, SOURCE, measured, {name: _published_average(name) for name in self.datasets})
 
 
 def _published_average(dataset: str) -> dict[str, dict[str, str]]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
+from typing import ClassVar
 
 from fedrecgel.experiments.cells import (
     METRICS,
@@ -20,10 +22,12 @@ from fedrecgel.experiments.cells import (
     load_runs,
     row_of,
 )
+from fedrecgel.experiments.config import Config
 from fedrecgel.experiments.presets import Presets, Setting
 from fedrecgel.experiments.published import SOURCE, caveats_for, published
 from fedrecgel.experiments.results import Record
 from fedrecgel.experiments.statistics import TEST, Comparison, holm
+from fedrecgel.experiments.tasks import Task
 from fedrecgel.methods import METHODS
 
 POPULARITY = "popularity"
@@ -49,36 +53,60 @@ class MainTable:
     setting: str
     test: str
     published: str
-    caveats: list[str]
+    caveats: dict[str, list[str]]
+    """Of each data set."""
     rows: list[Row]
     pairs: list[Pair]
 
 
-def entries(
-    presets: Presets, datasets: Sequence[str], methods: Sequence[str], seeds: int, setting: Setting
-) -> list[Entry]:
-    """Which runs."""
-    chosen = [POPULARITY, *(method for method in methods if method != POPULARITY)]
-    presets.check(chosen)
-    return [entry_of(presets, dataset, method, setting, seeds) for dataset in datasets for method in chosen]
+@dataclass(frozen=True)
+class MainTableExperiment:
+    """Every method, and always popularity."""
+
+    name: ClassVar[str] = "main-table"
+
+    presets: Presets
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...]
+    setting: Setting
+    seeds: int
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """Which rows."""
+        methods = list(dict.fromkeys((POPULARITY, *self.methods)))
+        self.presets.check(methods)
+        return [
+            entry_of(self.presets, dataset, method, self.setting, self.seeds)
+            for dataset in self.datasets
+            for method in methods
+        ]
+
+    def configs(self) -> list[Config]:
+        """Which runs."""
+        return [origin.config for entry in self.entries for origin in entry.origins]
+
+    def measurements(self, root: Path) -> list[Task]:
+        """Nothing beyond training."""
+        return []
+
+    def reduce(self, root: Path, records: dict[str, Record], command: str) -> MainTable:
+        """Which numbers: means over seeds, paired tests within each data set and metric, marks where they say so."""
+        rows: list[Row] = []
+        pairs: list[Pair] = []
+        for dataset in self.datasets:
+            found = [load_runs(root, entry, records) for entry in self.entries if entry.dataset == dataset]
+            present = [runs for runs in found if runs is not None]
+            tests = _tests(dataset, present)
+            pairs += tests
+            rows += [_row(runs, tests) for runs in _in_order(present)]
+        rows = [_mark(row, rows, pairs) for row in rows]
+        return MainTable(
+            command, self.setting, TEST, SOURCE, {name: caveats_for(name) for name in self.datasets}, rows, pairs
+        )
 
 
-def reduce(root: Path, planned: Sequence[Entry], records: dict[str, Record], command: str, setting: str) -> MainTable:
-    """Which numbers: means over seeds, paired tests within each data set and metric, marks where they say so."""
-    rows: list[Row] = []
-    pairs: list[Pair] = []
-    datasets = list(dict.fromkeys(entry.dataset for entry in planned))
-    for dataset in datasets:
-        found = [load_runs(root, entry, records) for entry in planned if entry.dataset == dataset]
-        present = [runs for runs in found if runs is not None]
-        tests = _tests(dataset, present)
-        pairs += tests
-        rows += [_row(runs, tests) for runs in _marked(present)]
-    rows = [_mark(row, rows, pairs) for row in rows]
-    return MainTable(command, setting, TEST, SOURCE, caveats_for(datasets), rows, pairs)
-
-
-def _marked(present: list[Runs]) -> list[Runs]:
+def _in_order(present: list[Runs]) -> list[Runs]:
     """Federated methods first, references last: the order of the table."""
     order = {"federated": 0, "centralised": 1, "reference": 2}
     return sorted(present, key=lambda runs: order[METHODS[runs.entry.method].kind])

@@ -13,7 +13,7 @@ from statistics import median
 from fedrecgel.data.split import Split
 from fedrecgel.errors import FedrecgelError
 from fedrecgel.experiments.config import Config
-from fedrecgel.experiments.results import Record
+from fedrecgel.experiments.results import GENERALISATION, Record
 from fedrecgel.experiments.run_folder import RunFolder
 from fedrecgel.experiments.training import train_config
 
@@ -53,8 +53,8 @@ class Job:
         return f"{self.config.data.name} {self.config.method.name} seed {self.config.run.seed}"
 
     def finished(self, root: Path) -> bool:
-        """Whether the folder is complete: the summary is written last."""
-        return RunFolder(root / self.folder).summary.exists()
+        """Whether the folder is complete."""
+        return RunFolder(root / self.folder).summary.exists() and (root / self.folder / GENERALISATION).exists()
 
 
 @dataclass(frozen=True)

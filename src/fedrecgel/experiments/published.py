@@ -1,8 +1,8 @@
 """The paper's own figures, quoted as published: beside ours for orientation, never a target.
 
-Source: Yu, Feng, Li, Zhang, Wang and Chen, "Sharpness-Aware Minimization for Generalized Embedding Learning in Federated
-Recommendation", WWW 2026, https://doi.org/10.1145/3774904.3792579: the main table, the ablation table and the appendix
-table of average losses. `published.csv` holds them in the paper's spelling.
+Source: Yu, Feng, Li, Zhang, Wang and Chen, "Sharpness-Aware Minimization for Generalized Embedding Learning in
+Federated Recommendation", WWW 2026, https://doi.org/10.1145/3774904.3792579: the main table, the ablation table and the
+appendix's table of average losses. `published.csv` holds them in the paper's spelling.
 """
 
 from __future__ import annotations
@@ -96,9 +96,10 @@ def published(table: str, dataset: str, methods: tuple[str, ...], metric: str) -
     return None
 
 
-def caveats_for(datasets: list[str]) -> list[str]:
-    """The caveats that concern these data sets."""
-    names = ["popularity", "inequality", "selection", "fedncf"]
-    names += ["lastfm", "ties"] if any(name.startswith("lastfm") for name in datasets) else []
-    names += ["filmtrust"] if "filmtrust" in datasets else []
+def caveats_for(dataset: str) -> list[str]:
+    """The caveats that concern a data set."""
+    names = ["popularity", "inequality", "selection", "fedncf"] if dataset in DATASETS else []
+    names += ["lastfm"] if dataset == "lastfm-2k" else []
+    names += ["ties"] if dataset.startswith("lastfm-2k") else []
+    names += ["filmtrust"] if dataset == "filmtrust" else []
     return [CAVEATS[name] for name in names]

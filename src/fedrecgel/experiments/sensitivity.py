@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
-from fedrecgel.experiments.cells import Entry, Row, cells_of, compare_runs, entry_of, load_runs, row_of
+from fedrecgel.experiments.cells import Entry, Row, Runs, cells_of, compare_runs, entry_of, load_runs, row_of
+from fedrecgel.experiments.config import Config
 from fedrecgel.experiments.presets import Presets, Setting
 from fedrecgel.experiments.results import Record
 from fedrecgel.experiments.statistics import TEST, Comparison, holm
-from fedrecgel.methods.fedrecgel import FedRecGEL
+from fedrecgel.experiments.tasks import Task
 
 METHOD = "fedrecgel"
 GRID = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -43,65 +45,93 @@ class Sensitivity:
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A point before it is run."""
+class Curve:
+    """One radius of one data set at one setting, before it is run."""
 
+    dataset: str
     setting: Setting
     radius: str
-    value: float
     fixed: float
-    entry: Entry
+    entries: dict[float, Entry]
 
 
-def entries(
-    presets: Presets,
-    datasets: Sequence[str],
-    settings: Sequence[Setting],
-    seeds: int,
-    grid: Sequence[float] = GRID,
-) -> list[Planned]:
-    """Which runs: the other radius stays at the data set's own value, which the config files hold."""
-    presets.check([METHOD])
-    planned = []
-    for dataset in datasets:
-        for setting in settings:
-            base = presets.origin(dataset, METHOD, setting, 0).config.method.build()
-            if not isinstance(base, FedRecGEL):
-                raise TypeError(f"{METHOD} should be FedRecGEL")
-            for radius in RADII:
-                fixed = base.rho_co if radius == "rho_ur" else base.rho_ur
-                for value in grid:
-                    change = ("method", radius, float(value))
-                    label = f"{radius} = {value:g}"
-                    entry = entry_of(presets, dataset, METHOD, setting, seeds, label=label, changes=[change])
-                    planned.append(Planned(setting, radius, float(value), fixed, entry))
-    return planned
+@dataclass(frozen=True)
+class SensitivityExperiment:
+    """Two curves for each data set and setting."""
 
+    name: ClassVar[str] = "sensitivity"
 
-def reduce(root: Path, planned: Sequence[Planned], records: dict[str, Record], command: str) -> Sensitivity:
-    """Which numbers: mean and spread over seeds at each value, and its difference from radius 0."""
-    points: list[Point] = []
-    popularity: dict[str, dict[str, float]] = {}
-    for group in dict.fromkeys((item.entry.dataset, item.setting, item.radius) for item in planned):
-        found = {
-            item.value: (item, runs)
-            for item in planned
-            if (item.entry.dataset, item.setting, item.radius) == group
-            and (runs := load_runs(root, item.entry, records)) is not None
+    presets: Presets
+    datasets: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    seeds: int
+    grid: tuple[float, ...] = GRID
+
+    @cached_property
+    def curves(self) -> list[Curve]:
+        """Which points: the other radius stays at the data set's own value, which the config files hold."""
+        self.presets.check([METHOD])
+        return [
+            self._curve(dataset, setting, radius)
+            for dataset in self.datasets
+            for setting in self.settings
+            for radius in RADII
+        ]
+
+    def _curve(self, dataset: str, setting: Setting, radius: str) -> Curve:
+        base = self.presets.origin(dataset, METHOD, setting, 0).config.to_dict()["method"]
+        fixed = base["rho_co"] if radius == "rho_ur" else base["rho_ur"]
+        entries = {
+            value: entry_of(
+                self.presets,
+                dataset,
+                METHOD,
+                setting,
+                self.seeds,
+                label=f"{radius} = {value:g}",
+                changes=[("method", radius, value)],
+            )
+            for value in self.grid
         }
-        tests: dict[float, dict[str, Comparison]] = {value: {} for value in found}
-        if 0.0 in found:
-            for metric in SHOWN:
-                family = {
-                    value: comparison
-                    for value, (_, runs) in found.items()
-                    if value != 0
-                    and (comparison := compare_runs(runs, found[0.0][1], "candidates", metric)) is not None
-                }
-                for (value, comparison), p in zip(family.items(), holm([c.p for c in family.values()]), strict=True):
-                    tests[value][metric] = Comparison(**{**vars(comparison), "p_adjusted": p})
-        for value, (item, runs) in found.items():
-            row = row_of(runs, cells_of(runs))
-            points.append(Point(item.setting, item.radius, value, item.fixed, row, tests[value]))
-            popularity[item.entry.dataset] = runs.records[0].run["reference"]["popularity"]
-    return Sensitivity(command, TEST, points, popularity)
+        return Curve(dataset, setting, radius, fixed, entries)
+
+    def configs(self) -> list[Config]:
+        """Which runs."""
+        entries = [entry for curve in self.curves for entry in curve.entries.values()]
+        return [origin.config for entry in entries for origin in entry.origins]
+
+    def measurements(self, root: Path) -> list[Task]:
+        """Nothing beyond training."""
+        return []
+
+    def reduce(self, root: Path, records: dict[str, Record], command: str) -> Sensitivity:
+        """Which numbers: mean and spread over seeds at each value, and its difference from radius 0."""
+        points: list[Point] = []
+        popularity: dict[str, dict[str, float]] = {}
+        for curve in self.curves:
+            found = {
+                value: runs
+                for value, entry in curve.entries.items()
+                if (runs := load_runs(root, entry, records)) is not None
+            }
+            tests = _against_zero(found)
+            for value, runs in found.items():
+                row = row_of(runs, cells_of(runs))
+                points.append(Point(curve.setting, curve.radius, value, curve.fixed, row, tests[value]))
+                popularity[curve.dataset] = runs.records[0].run["reference"]["popularity"]
+        return Sensitivity(command, TEST, points, popularity)
+
+
+def _against_zero(found: dict[float, Runs]) -> dict[float, dict[str, Comparison]]:
+    """Each value minus radius 0; the values of a curve and metric are one family."""
+    tests: dict[float, dict[str, Comparison]] = {value: {} for value in found}
+    for metric in SHOWN if 0.0 in found else ():
+        family = {
+            value: comparison
+            for value, runs in found.items()
+            if value != 0 and (comparison := compare_runs(runs, found[0.0], "candidates", metric)) is not None
+        }
+        adjusted = holm([comparison.p for comparison in family.values()])
+        for (value, comparison), p in zip(family.items(), adjusted, strict=True):
+            tests[value][metric] = replace(comparison, p_adjusted=p)
+    return tests

@@ -1,0 +1,137 @@
+"""A table once, written as text, Markdown, LaTeX or HTML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Literal
+
+Mark = Literal["best", "second"]
+MARKS = (
+    "Bold (*): significantly above every other federated method. Underlined ('): significantly above all but the best."
+)
+LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$", "▲": r"$^{\uparrow}$", "▼": r"$^{\downarrow}$"}
+LATEX |= {
+    "≈": r"$^{\approx}$",
+    "ρ": r"$\rho$",
+    "Δ": r"$\Delta$",
+    "−": "$-$",
+    "…": r"\dots{}",
+    "–": "--",
+    "λ": r"$\lambda$",
+}
+LATEX |= {"×": r"$\times$", "≤": r"$\le$", "∞": r"$\infty$"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell."""
+
+    text: str
+    value: float | None = None
+    """What it is sorted by."""
+    mark: Mark | None = None
+    note: str = ""
+    """Smaller, below or after the text: the published figure."""
+    hint: str = ""
+    """Shown on hover."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a header; the first column names the row."""
+
+    name: str
+    """For file names and anchors."""
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Entry]]
+    notes: Sequence[str] = field(default_factory=tuple)
+    command: str = ""
+    """What makes it."""
+
+    def text(self) -> str:
+        """For a terminal."""
+        cells = [list(self.columns), *([_plain(entry) for entry in row] for row in self.rows)]
+        widths = [max(len(row[column]) for row in cells) for column in range(len(self.columns))]
+        lines = [
+            "  ".join(
+                text.ljust(width) if not column else text.rjust(width)
+                for column, (text, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in cells
+        ]
+        return "\n".join([self.title, *lines])
+
+    def markdown(self) -> str:
+        """For a docs page."""
+        head = "| " + " | ".join(self.columns) + " |"
+        rule = "|---" + "|---:" * (len(self.columns) - 1) + "|"
+        body = ["| " + " | ".join(_markdown(entry) for entry in row) + " |" for row in self.rows]
+        notes = [f"- {note}" for note in self.notes]
+        command = ["", f"`{self.command}`"] if self.command else []
+        return "\n".join([f"### {self.title}", "", head, rule, *body, *([""] if notes else []), *notes, *command])
+
+    def latex(self) -> str:
+        """For a paper: booktabs, one row per line, its source as a comment."""
+        body = [" & ".join(_latex(entry) for entry in row) + r" \\" for row in self.rows]
+        return "\n".join(
+            [
+                f"% {self.command}",
+                r"\begin{tabular}{l" + "r" * (len(self.columns) - 1) + "}",
+                r"\toprule",
+                " & ".join(_tex(column) for column in self.columns) + r" \\",
+                r"\midrule",
+                *body,
+                r"\bottomrule",
+                r"\end{tabular}",
+                *(f"% {note}" for note in self.notes),
+            ]
+        )
+
+    def html(self) -> str:
+        """For the page: sortable by its header buttons, values on hover."""
+        head = "".join(
+            f'<th scope="col" aria-sort="none"><button type="button">{escape(column)}</button></th>'
+            for column in self.columns
+        )
+        body = "".join(
+            "<tr>" + "".join(_html(entry, not n) for n, entry in enumerate(row)) + "</tr>" for row in self.rows
+        )
+        return (
+            f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(self.title)}">'
+            f'<table class="sortable" id="{escape(self.name)}"><thead><tr>{head}</tr></thead>'
+            f"<tbody>{body}</tbody></table></div>"
+        )
+
+
+def _plain(entry: Entry) -> str:
+    mark = {"best": "*", "second": "'"}.get(entry.mark or "", "")
+    return f"{entry.text}{mark}" + (f" ({entry.note})" if entry.note else "")
+
+
+def _markdown(entry: Entry) -> str:
+    text = {"best": f"**{entry.text}**", "second": f"<u>{entry.text}</u>"}.get(entry.mark or "", entry.text)
+    return (f"{text} ({entry.note})" if entry.note else text).replace("|", "\\|")
+
+
+def _tex(text: str) -> str:
+    return re.sub("|".join(map(re.escape, LATEX)), lambda match: LATEX[match[0]], text)
+
+
+def _latex(entry: Entry) -> str:
+    text = _tex(entry.text)
+    text = {"best": rf"\textbf{{{text}}}", "second": rf"\underline{{{text}}}"}.get(entry.mark or "", text)
+    return rf"{text} {{\scriptsize ({_tex(entry.note)})}}" if entry.note else text
+
+
+def _html(entry: Entry, first: bool) -> str:
+    tag = "th" if first else "td"
+    value = "" if entry.value is None else f' data-value="{entry.value!r}"'
+    hint = f' title="{escape(entry.hint)}"' if entry.hint else ""
+    mark = f' class="{entry.mark}"' if entry.mark else ""
+    note = f"<small>{escape(entry.note)}</small>" if entry.note else ""
+    scope = ' scope="row"' if first else ""
+    return f"<{tag}{scope}{value}{hint}><span{mark}>{escape(entry.text)}</span>{note}</{tag}>"

@@ -1,0 +1,252 @@
+"""The tables of the experiments; every number comes from a reduced experiment or a record of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import singledispatch
+
+from fedrecgel.experiments.ablation import FULL, Ablation
+from fedrecgel.experiments.cells import METRICS, Cell, Row
+from fedrecgel.experiments.flatness import Flatness, Rise
+from fedrecgel.experiments.landscape import Landscape, Measured
+from fedrecgel.experiments.main_table import MainTable
+from fedrecgel.experiments.sensitivity import SHOWN, Sensitivity
+from fedrecgel.experiments.statistics import Comparison
+from fedrecgel.report.table import MARKS, Entry, Table
+
+SIGNS = {1: "▲", -1: "▼", 0: "≈"}
+VERSUS = "▲ ▼ ≈: significantly above, below, or not to be told from popularity (same test)."
+
+
+@singledispatch
+def tables_of(document: object) -> list[Table]:
+    """The tables of a reduced experiment."""
+    raise TypeError(f"no tables for {type(document).__name__}")
+
+
+def as_text(document: object) -> str:
+    """All tables of a reduced experiment for a terminal, with their notes once."""
+    tables = tables_of(document)
+    notes = dict.fromkeys(note for table in tables for note in table.notes)
+    return "\n\n".join([*(table.text() for table in tables), "\n".join(f"- {note}" for note in notes)])
+
+
+@tables_of.register
+def _main(document: MainTable) -> list[Table]:
+    return [
+        _main_of(document, dataset, [row for row in document.rows if row.dataset == dataset])
+        for dataset in dict.fromkeys(row.dataset for row in document.rows)
+    ]
+
+
+def _main_of(document: MainTable, dataset: str, rows: Sequence[Row]) -> Table:
+    columns = ["method", *METRICS, *(f"{metric}, all items" for metric in SHOWN), "seeds", "s per run", "settings"]
+    lines = [
+        [
+            Entry(row.label, hint=row.kind),
+            *(cell_entry(row.cells["candidates"][metric]) for metric in METRICS),
+            *(cell_entry(row.cells.get("catalogue", {}).get(metric)) for metric in SHOWN),
+            _seeds(row),
+            Entry(f"{row.seconds:.1f}", row.seconds),
+            Entry(row.about, hint=", ".join(row.folders)),
+        ]
+        for row in rows
+    ]
+    notes = [
+        "Percent, mean ± standard deviation over seeds; in brackets the published figure. Ranked among 99 sampled "
+        "candidates, in the last two metric columns among all items.",
+        f"{MARKS} {VERSUS}",
+        f"Test: {document.test}.",
+        f"Published figures: {document.published}, quoted as printed.",
+        *document.caveats[dataset],
+    ]
+    return Table(f"main-{dataset}", f"{dataset}: HR and NDCG of every method", columns, lines, notes, document.command)
+
+
+def cell_entry(cell: Cell | None) -> Entry:
+    """A metric in percent, with its marks, the published figure and the comparison with popularity on hover."""
+    if cell is None:
+        return Entry("–")
+    text = f"{100 * cell.mean:.2f}" + ("" if cell.sd is None else f" ± {100 * cell.sd:.2f}")
+    hint = ""
+    if cell.popularity is not None:
+        text += f" {SIGNS[cell.popularity.sign]}"
+        hint = f"minus popularity: {difference_text(cell.popularity)}"
+    note = "" if cell.published is None else _published(cell.published.value, cell.published.sd)
+    return Entry(text, cell.mean, cell.mark, note, hint)
+
+
+def _published(value: str, sd: str | None) -> str:
+    return f"paper {value}" + (f" ± {sd}" if sd else "")
+
+
+def difference_text(found: Comparison) -> str:
+    """A difference in points with its interval, p and effect size."""
+    p = found.p if found.p_adjusted is None else found.p_adjusted
+    return (
+        f"{100 * found.difference:+.2f} [{100 * found.low:+.2f}, {100 * found.high:+.2f}], "
+        f"p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}, d = {found.effect:+.3f}"
+    )
+
+
+def _seeds(row: Row) -> Entry:
+    planned = len(row.seeds) + len(row.missing_seeds)
+    short = f"{len(row.seeds)} of {planned}" if row.missing_seeds else str(len(row.seeds))
+    return Entry(short, len(row.seeds), hint=f"seeds {', '.join(map(str, row.seeds))}")
+
+
+@tables_of.register
+def _ablation(document: Ablation) -> list[Table]:
+    groups = dict.fromkeys((item.row.dataset, item.setting) for item in document.rows)
+    tables = []
+    for dataset, setting in groups:
+        lines = []
+        for item in document.rows:
+            if (item.row.dataset, item.setting) != (dataset, setting):
+                continue
+            above = [item.above.get("candidates", {}).get(metric) for metric in SHOWN]
+            lines.append(
+                [
+                    Entry(item.row.label, hint=", ".join(item.row.folders)),
+                    *(cell_entry(item.row.cells["candidates"][metric]) for metric in METRICS),
+                    *(_versus_full(found) if item.row.label != FULL else Entry("–") for found in above),
+                    _seeds(item.row),
+                ]
+            )
+        reference = document.popularity[dataset]
+        lines.append(
+            [
+                Entry("popularity"),
+                *(Entry(f"{100 * reference[metric]:.2f}", reference[metric]) for metric in METRICS),
+                *(Entry("–") for _ in SHOWN),
+                Entry("1", 1),
+            ]
+        )
+        columns = ["variant", *METRICS, *(f"full minus variant, {metric}" for metric in SHOWN), "seeds"]
+        notes = [
+            "Percent, mean ± standard deviation over seeds; in brackets the published figure. Differences in points "
+            "with a 95% bootstrap interval over users and seeds, adjusted p and Cohen's d over users.",
+            f"Test: {document.test}.",
+            *document.caveats[dataset],
+        ]
+        title = f"{dataset}, {setting} settings: which part needs SAM"
+        tables.append(Table(f"ablation-{dataset}-{setting}", title, columns, lines, notes, document.command))
+    return tables
+
+
+def _versus_full(found: Comparison | None) -> Entry:
+    if found is None:
+        return Entry("–")
+    return Entry(f"{difference_text(found)} {SIGNS[found.sign]}", found.difference)
+
+
+@tables_of.register
+def _sensitivity(document: Sensitivity) -> list[Table]:
+    tables = []
+    for dataset, setting, radius in dict.fromkeys((p.row.dataset, p.setting, p.radius) for p in document.points):
+        points = [p for p in document.points if (p.row.dataset, p.setting, p.radius) == (dataset, setting, radius)]
+        other = "rho_co" if radius == "rho_ur" else "rho_ur"
+        lines = [
+            [
+                Entry(f"{point.value:g}", point.value, hint=", ".join(point.row.folders)),
+                *(cell_entry(point.row.cells["candidates"][metric]) for metric in SHOWN),
+                *(_versus_full(point.above_zero.get(metric)) for metric in SHOWN),
+                _seeds(point.row),
+            ]
+            for point in points
+        ]
+        reference = document.popularity[dataset]
+        lines.append(
+            [
+                Entry("popularity"),
+                *(Entry(f"{100 * reference[metric]:.2f}", reference[metric]) for metric in SHOWN),
+                *(Entry("–") for _ in SHOWN),
+                Entry("1", 1),
+            ]
+        )
+        columns = [radius, *SHOWN, *(f"minus {radius} = 0, {metric}" for metric in SHOWN), "seeds"]
+        title = f"{dataset}, {setting} settings: {radius}, with {other} = {points[0].fixed:g}"
+        notes = [f"Percent among 99 candidates. Test: {document.test}."]
+        tables.append(
+            Table(f"sensitivity-{dataset}-{setting}-{radius}", title, columns, lines, notes, document.command)
+        )
+    return tables
+
+
+@tables_of.register
+def _landscape(document: Landscape) -> list[Table]:
+    tables = []
+    for dataset, setting in dict.fromkeys((item.dataset, item.setting) for item in document.measured):
+        items = [item for item in document.measured if (item.dataset, item.setting) == (dataset, setting)]
+        tables.append(_average_loss(document, dataset, setting, items))
+        tables.append(_flatness(document, dataset, setting, items))
+    return tables
+
+
+def _average_loss(document: Landscape, dataset: str, setting: str, items: Sequence[Measured]) -> Table:
+    drawn = [item for item in items if item.flatness.surfaces]
+    lines = []
+    for item in drawn:
+        quoted = document.published_average.get(dataset, {}).get(item.method, {})
+        cells = [
+            Entry(
+                "∞" if found.average is None else f"{found.average:.4f}",
+                found.average,
+                note=f"paper {quoted[key]}" if (key := f"{found.magnitude:g}") in quoted else "",
+                hint=item.file,
+            )
+            for found in item.flatness.surfaces
+        ]
+        lines.append([Entry(item.method), Entry(f"{item.flatness.loss:.4f}", item.flatness.loss), *cells])
+    magnitudes = [f"{found.magnitude:g}" for found in drawn[0].flatness.surfaces] if drawn else []
+    settings = items[0].flatness.settings
+    notes = [
+        f"Mean training loss on a {settings.grid} × {settings.grid} grid over [-m, m]² along two random directions "
+        f"('{settings.normalisation}' normalisation) in the space of shared tensors; {settings.clients} clients, seed "
+        f"{items[0].seed}.",
+        "The published magnitudes name neither directions nor normalisation: orders of magnitude, not a target.",
+    ]
+    title = f"{dataset}, {setting} settings: average loss at a distance"
+    return Table(
+        f"loss-{dataset}-{setting}", title, ["method", "at the model", *magnitudes], lines, notes, document.command
+    )
+
+
+def _flatness(document: Landscape, dataset: str, setting: str, items: Sequence[Measured]) -> Table:
+    radii = [rise.radius for rise in items[0].flatness.rises]
+    shown = [radius for radius in radii if radius in (0.02, 0.1, 1.0)]
+    lines = []
+    for method in dict.fromkeys(item.method for item in items):
+        of_method = [item.flatness for item in items if item.method == method]
+        lines.append(
+            [
+                Entry(method, hint=", ".join(item.folder for item in items if item.method == method)),
+                _mean_entry(found.loss for found in of_method),
+                _mean_entry(found.eigenvalue for found in of_method),
+                *(_mean_entry(_rise(found, radius).mean for found in of_method) for radius in shown),
+                *(_mean_entry(_rise(found, radius).worst for found in of_method) for radius in shown),
+                Entry(str(len(of_method)), len(of_method)),
+            ]
+        )
+    columns = ["method", "loss", "top Hessian eigenvalue λ"]
+    columns += [f"expected rise, ρ = {radius:g}" for radius in shown]
+    columns += [f"worst rise, ρ = {radius:g}" for radius in shown]
+    notes = [
+        "Mean ± standard deviation over seeds, all over the shared tensors. λ by power iteration on exact "
+        "Hessian-vector products; expected rise over random unit directions; worst rise along the gradient, as SAM looks for it.",
+    ]
+    title = f"{dataset}, {setting} settings: flatness in numbers"
+    return Table(f"flatness-{dataset}-{setting}", title, [*columns, "seeds"], lines, notes, document.command)
+
+
+def _rise(found: Flatness, radius: float) -> Rise:
+    return next(rise for rise in found.rises if rise.radius == radius)
+
+
+def _mean_entry(values: Iterable[float]) -> Entry:
+    found = list(values)
+    mean = sum(found) / len(found)
+    if len(found) == 1:
+        return Entry(f"{mean:.3g}", mean)
+    sd = (sum((value - mean) ** 2 for value in found) / (len(found) - 1)) ** 0.5
+    return Entry(f"{mean:.3g} ± {sd:.1g}", mean)
