@@ -9,6 +9,8 @@ from html import escape
 from typing import Literal
 
 Mark = Literal["best", "second"]
+WIDE = 60
+"""Longer cells are broken into lines on the page."""
 MARKS = (
     "Bold (*): significantly above every other federated method. Underlined ('): significantly above all but the best."
 )
@@ -102,7 +104,7 @@ class Table:
         )
         return (
             f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(self.title)}">'
-            f'<table class="sortable" id="{escape(self.name)}"><thead><tr>{head}</tr></thead>'
+            f'<table class="sortable" id="table-{escape(self.name)}"><thead><tr>{head}</tr></thead>'
             f"<tbody>{body}</tbody></table></div>"
         )
 
@@ -134,4 +136,7 @@ def _html(entry: Entry, first: bool) -> str:
     mark = f' class="{entry.mark}"' if entry.mark else ""
     note = f"<small>{escape(entry.note)}</small>" if entry.note else ""
     scope = ' scope="row"' if first else ""
-    return f"<{tag}{scope}{value}{hint}><span{mark}>{escape(entry.text)}</span>{note}</{tag}>"
+    style = "text" if entry.value is None and not first else ""
+    style += " wide" if len(entry.text) > WIDE and not first else ""
+    kind = f' class="{style}"' if style else ""
+    return f"<{tag}{scope}{kind}{value}{hint}><span{mark}>{escape(entry.text)}</span>{note}</{tag}>"

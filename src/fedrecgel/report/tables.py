@@ -233,7 +233,8 @@ def _flatness(document: Landscape, dataset: str, setting: str, items: Sequence[M
     columns += [f"worst rise, ρ = {radius:g}" for radius in shown]
     notes = [
         "Mean ± standard deviation over seeds, all over the shared tensors. λ by power iteration on exact "
-        "Hessian-vector products; expected rise over random unit directions; worst rise along the gradient, as SAM looks for it.",
+        "Hessian-vector products; expected rise over random unit directions; worst rise along the gradient, as SAM "
+        "looks for it.",
     ]
     title = f"{dataset}, {setting} settings: flatness in numbers"
     return Table(f"flatness-{dataset}-{setting}", title, [*columns, "seeds"], lines, notes, document.command)

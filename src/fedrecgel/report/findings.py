@@ -1,0 +1,67 @@
+"""What the tests say, in plain words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedrecgel.experiments.main_table import POPULARITY, MainTable, Pair
+from fedrecgel.report.collect import Collected
+from fedrecgel.report.tables import difference_text
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One data set in a few sentences."""
+
+    dataset: str
+    sentences: list[str]
+
+
+def findings_of(found: Collected) -> list[Finding]:
+    """For each data set: who is above popularity, and whether SAM helps."""
+    if found.main is None:
+        return []
+    datasets = dict.fromkeys(row.dataset for row in found.main.rows)
+    return [Finding(name, [*_popularity(found.main, name), *_sam(found, name)]) for name in datasets]
+
+
+def _popularity(main: MainTable, dataset: str, metric: str = "HR@10") -> list[str]:
+    pairs = [pair for pair in main.pairs if _is(pair, dataset, metric) and pair.second == POPULARITY]
+    federated = {row.method for row in main.rows if row.kind == "federated"}
+    pairs = [pair for pair in pairs if pair.first in federated]
+    if not pairs:
+        return []
+    pairs.sort(key=lambda pair: -pair.comparison.difference)
+    words = {
+        1: "Above popularity",
+        0: "Not to be told from popularity",
+        -1: "Below popularity",
+    }
+    sentences = []
+    for sign, text in words.items():
+        names = [
+            f"{pair.first} ({100 * pair.comparison.difference:+.1f})" for pair in pairs if pair.comparison.sign == sign
+        ]
+        if names:
+            sentences.append(f"{text} ({metric}, points): {', '.join(names)}.")
+    if not any(pair.comparison.sign > 0 for pair in pairs):
+        sentences.insert(0, "No federated method is significantly above popularity.")
+    return sentences
+
+
+def _is(pair: Pair, dataset: str, metric: str) -> bool:
+    return (pair.dataset, pair.against, pair.metric) == (dataset, "candidates", metric)
+
+
+def _sam(found: Collected, dataset: str, metric: str = "NDCG@10") -> list[str]:
+    """Full minus both radii off: the same code, settings, users and seeds."""
+    if found.ablation is None:
+        return []
+    sentences = []
+    for item in found.ablation.rows:
+        comparison = item.above.get("candidates", {}).get(metric)
+        if item.row.dataset != dataset or item.row.label != "both off" or comparison is None:
+            continue
+        verdict = {1: "helps", -1: "hurts", 0: "makes no significant difference"}[comparison.sign]
+        sentences.append(f"SAM {verdict} at the {item.setting} settings ({metric} {difference_text(comparison)}).")
+    return sentences

@@ -1,0 +1,455 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("figure-data").textContent);
+  const NS = "http://www.w3.org/2000/svg";
+  const tip = document.getElementById("tip");
+  const redraws = [];
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const colour = (method) => method === "popularity" ? "var(--reference)" : `var(--c${Math.max(0, data.methods.indexOf(method)) % 10})`;
+  const node = (tag, attributes, parent, text) => {
+    const made = document.createElement(tag);
+    for (const [key, value] of Object.entries(attributes || {})) made.setAttribute(key, value);
+    if (text !== undefined) made.textContent = text;
+    if (parent) parent.appendChild(made);
+    return made;
+  };
+  const svg = (tag, attributes, parent, text) => {
+    const made = document.createElementNS(NS, tag);
+    for (const [key, value] of Object.entries(attributes || {})) made.setAttribute(key, value);
+    if (text !== undefined) made.textContent = text;
+    if (parent) parent.appendChild(made);
+    return made;
+  };
+
+  // --- hover -----------------------------------------------------------------------------------------------------
+  function showTip(event, title, lines) {
+    tip.replaceChildren();
+    node("b", {}, tip, title);
+    for (const line of lines) {
+      const row = node("div", {}, tip);
+      if (line.colour) node("i", { style: `background:${line.colour}` }, row);
+      node("span", {}, row, line.name);
+      if (line.value) node("strong", {}, row, line.value);
+    }
+    tip.hidden = false;
+    const box = tip.getBoundingClientRect();
+    const x = event.clientX + 16 + box.width > innerWidth ? event.clientX - box.width - 16 : event.clientX + 16;
+    tip.style.left = `${Math.max(6, x)}px`;
+    tip.style.top = `${Math.max(6, Math.min(event.clientY - box.height / 2, innerHeight - box.height - 6))}px`;
+  }
+  const hideTip = () => { tip.hidden = true; };
+
+  // --- scales ----------------------------------------------------------------------------------------------------
+  function ticks(low, high, count) {
+    const raw = (high - low) / Math.max(1, count) || 1;
+    const power = 10 ** Math.floor(Math.log10(raw));
+    const step = [1, 2, 2.5, 5, 10].map((k) => k * power).find((k) => k >= raw);
+    const found = [];
+    for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + step * 1e-9; at += step) found.push(Math.abs(at) < step / 1e6 ? 0 : at);
+    return found;
+  }
+  const decimals = (marks) => marks.length < 2 ? 2 : Math.max(0, Math.min(6, Math.ceil(-Math.log10(Math.abs(marks[1] - marks[0])) - 1e-9) + (Math.abs(marks[1] - marks[0]).toString().includes("25") ? 1 : 0)));
+  function extent(values, pad) {
+    const known = values.filter(Number.isFinite);
+    let low = Math.min(...known), high = Math.max(...known);
+    if (low === high) { low -= Math.abs(low) * 0.05 || 0.5; high += Math.abs(high) * 0.05 || 0.5; }
+    const room = (high - low) * pad;
+    return [low - room, high + room];
+  }
+  const watchWidth = (place, draw) => {
+    let width = 0;
+    const again = () => { width = place.clientWidth; if (width > 0) draw(width); };
+    new ResizeObserver(() => { if (Math.abs(place.clientWidth - width) > 1) again(); }).observe(place);
+    redraws.push(again);
+  };
+
+  // --- line chart: one or two vertical axes, bands, dashed references ----------------------------------------------
+  function lineChart(place, legend, make) {
+    const hidden = new Set();
+    const draw = (width) => {
+      const chart = make();
+      const two = chart.right !== undefined;
+      const height = Math.max(240, Math.min(380, width * 0.5));
+      const box = { left: 54, right: two ? 54 : 16, top: 26, bottom: 42 };
+      const inner = { w: width - box.left - box.right, h: height - box.top - box.bottom };
+      place.replaceChildren();
+      const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": chart.label }, place);
+      const seen = chart.series.filter((s) => !hidden.has(s.name));
+      const x0 = Math.min(...chart.series.flatMap((s) => s.x)), x1 = Math.max(...chart.series.flatMap((s) => s.x));
+      const X = (x) => box.left + (x1 === x0 ? 0.5 : (x - x0) / (x1 - x0)) * inner.w;
+      const side = (name) => {
+        const own = seen.filter((s) => (s.axis || "left") === name);
+        const lines = (chart.references || []).filter((r) => (r.axis || "left") === name && !hidden.has(r.name));
+        const values = [...own.flatMap((s) => [...s.y, ...(s.low || []), ...(s.high || [])]), ...lines.map((r) => r.y)];
+        const [low, high] = values.length ? extent(values, 0.08) : [0, 1];
+        return { low, high, Y: (y) => box.top + (1 - (y - low) / (high - low)) * inner.h };
+      };
+      const axes = { left: side("left"), right: two ? side("right") : null };
+      const marks = ticks(axes.left.low, axes.left.high, 5), digits = decimals(marks);
+      for (const at of marks) {
+        svg("line", { x1: box.left, x2: box.left + inner.w, y1: axes.left.Y(at), y2: axes.left.Y(at), stroke: "var(--line)" }, root);
+        svg("text", { x: box.left - 8, y: axes.left.Y(at) + 4, "text-anchor": "end" }, root, at.toFixed(digits));
+      }
+      if (two) {
+        const other = ticks(axes.right.low, axes.right.high, 5), places = decimals(other);
+        for (const at of other) svg("text", { x: box.left + inner.w + 8, y: axes.right.Y(at) + 4 }, root, at.toFixed(places));
+        svg("text", { x: width - 4, y: 14, "text-anchor": "end", class: "strong" }, root, chart.right);
+      }
+      svg("text", { x: 4, y: 14, class: "strong" }, root, chart.left);
+      const stops = chart.xTicks || ticks(x0, x1, Math.min(8, inner.w / 70)).filter((t) => t >= x0).map((t) => [t, String(t)]);
+      for (const [at, text] of stops) svg("text", { x: X(at), y: height - box.bottom + 18, "text-anchor": "middle" }, root, text);
+      svg("text", { x: box.left + inner.w / 2, y: height - 4, "text-anchor": "middle" }, root, chart.bottom);
+      for (const ref of (chart.references || []).filter((r) => !hidden.has(r.name))) {
+        const y = axes[ref.axis || "left"].Y(ref.y);
+        svg("line", { x1: box.left, x2: box.left + inner.w, y1: y, y2: y, stroke: ref.colour, "stroke-width": 1.8, "stroke-dasharray": "6 5" }, root);
+      }
+      for (const s of seen) {
+        const Y = axes[s.axis || "left"].Y;
+        if (s.low) {
+          const there = s.x.map((x, i) => `${X(x)},${Y(s.high[i])}`), back = s.x.map((x, i) => `${X(x)},${Y(s.low[i])}`).reverse();
+          svg("polygon", { points: [...there, ...back].join(" "), fill: s.colour, opacity: 0.14 }, root);
+        }
+        svg("polyline", { points: s.x.map((x, i) => `${X(x)},${Y(s.y[i])}`).join(" "), fill: "none", stroke: s.colour, "stroke-width": s.width || 2, "stroke-linejoin": "round", "stroke-dasharray": s.dash || "none", class: "series" }, root);
+        if (s.x.length <= 12) s.x.forEach((x, i) => svg("circle", { cx: X(x), cy: Y(s.y[i]), r: 3.2, fill: s.colour }, root));
+      }
+      const cross = svg("line", { y1: box.top, y2: box.top + inner.h, stroke: "var(--soft)", "stroke-dasharray": "2 3", visibility: "hidden" }, root);
+      const stopsX = [...new Set(seen.flatMap((s) => s.x))].sort((a, b) => a - b);
+      root.addEventListener("pointermove", (event) => {
+        if (!stopsX.length) return;
+        const at = event.clientX - root.getBoundingClientRect().left;
+        const x = stopsX.reduce((best, k) => Math.abs(X(k) - at) < Math.abs(X(best) - at) ? k : best, stopsX[0]);
+        cross.setAttribute("x1", X(x)); cross.setAttribute("x2", X(x)); cross.setAttribute("visibility", "visible");
+        const lines = seen.filter((s) => s.x.includes(x)).map((s) => {
+          const i = s.x.indexOf(x), span = s.low && s.low[i] !== s.high[i] ? ` (${s.low[i].toFixed(2)}–${s.high[i].toFixed(2)})` : "";
+          return { name: s.name, colour: s.colour, y: s.y[i], value: s.y[i].toFixed(chart.digits ?? 2) + span };
+        }).sort((a, b) => b.y - a.y);
+        for (const ref of (chart.references || []).filter((r) => !hidden.has(r.name))) lines.push({ name: ref.name, colour: ref.colour, value: ref.y.toFixed(chart.digits ?? 2) });
+        showTip(event, `${chart.bottom} ${(chart.xName || String)(x)}`, lines);
+      });
+      root.addEventListener("pointerleave", () => { hideTip(); cross.setAttribute("visibility", "hidden"); });
+      legend.replaceChildren();
+      for (const item of [...chart.series, ...(chart.references || [])]) {
+        const button = node("button", { type: "button", "aria-pressed": String(!hidden.has(item.name)) }, legend);
+        node("i", { style: `color:${item.colour}`, class: item.y.length === undefined || item.dash ? "dashed" : "" }, button);
+        node("span", {}, button, item.name);
+        button.addEventListener("click", () => { hidden.has(item.name) ? hidden.delete(item.name) : hidden.add(item.name); draw(place.clientWidth); });
+      }
+    };
+    watchWidth(place, draw);
+    return () => draw(place.clientWidth);
+  }
+
+  // --- forest plot: differences with intervals -------------------------------------------------------------------------
+  function forest(place, make) {
+    watchWidth(place, (width) => {
+      const chart = make(), row = 30, top = 30, narrow = width < 520;
+      const left = Math.min(narrow ? 120 : 190, 12 + 7.2 * Math.max(...chart.rows.map((r) => r.name.length)));
+      const right = narrow ? 14 : 170, height = top + row * chart.rows.length + 38, inner = width - left - right;
+      const [low, high] = extent([0, ...chart.rows.flatMap((r) => [r.low, r.high])], 0.06);
+      const X = (x) => left + (x - low) / (high - low) * inner;
+      place.replaceChildren();
+      const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": chart.label }, place);
+      const marks = ticks(low, high, Math.max(2, inner / 80)), digits = decimals(marks);
+      for (const at of marks) {
+        svg("line", { x1: X(at), x2: X(at), y1: top - 6, y2: height - 34, stroke: at === 0 ? "var(--soft)" : "var(--line)" }, root);
+        svg("text", { x: X(at), y: height - 18, "text-anchor": "middle" }, root, at.toFixed(digits));
+      }
+      svg("text", { x: left + inner / 2, y: height - 2, "text-anchor": "middle" }, root, chart.bottom);
+      svg("text", { x: X(0) + 6, y: 12, class: "strong" }, root, chart.rightSide);
+      svg("text", { x: X(0) - 6, y: 12, "text-anchor": "end", class: "strong" }, root, chart.leftSide);
+      chart.rows.forEach((r, i) => {
+        const y = top + row * i + row / 2, ink = r.sign > 0 ? "var(--good)" : r.sign < 0 ? "var(--bad)" : "var(--reference)";
+        svg("text", { x: left - 10, y: y + 4, "text-anchor": "end", class: "strong" }, root, r.name);
+        svg("line", { x1: X(r.low), x2: X(r.high), y1: y, y2: y, stroke: ink, "stroke-width": 2.5, "stroke-linecap": "round" }, root);
+        svg("circle", { cx: X(r.difference), cy: y, r: 5, fill: r.sign ? ink : "var(--card)", stroke: ink, "stroke-width": 2 }, root);
+        if (!narrow) svg("text", { x: width - right + 12, y: y + 4 }, root, `${r.difference >= 0 ? "+" : ""}${r.difference.toFixed(2)}  [${r.low.toFixed(2)}, ${r.high.toFixed(2)}]`);
+        const catcher = svg("rect", { x: 0, y: y - row / 2, width, height: row, fill: "transparent" }, root);
+        catcher.addEventListener("pointermove", (event) => showTip(event, r.name, r.details.map(([name, value]) => ({ name, value }))));
+        catcher.addEventListener("pointerleave", hideTip);
+      });
+    });
+  }
+
+  // --- bars: communication ----------------------------------------------------------------------------------------
+  function bars(place, rows) {
+    watchWidth(place, (width) => {
+      const row = 34, left = Math.min(150, width * 0.34), height = row * rows.length + 8;
+      const most = Math.max(...rows.flatMap((r) => [r.up, r.down])) || 1;
+      place.replaceChildren();
+      const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": "megabytes per client and round" }, place);
+      rows.forEach((r, i) => {
+        const y = i * row + 6, W = (v) => Math.max(1.5, (width - left - 86) * v / most);
+        svg("text", { x: left - 10, y: y + 17, "text-anchor": "end", class: "strong" }, root, r.name);
+        svg("rect", { x: left, y, width: W(r.up), height: 10, rx: 3, fill: "var(--c0)" }, root);
+        svg("rect", { x: left, y: y + 13, width: W(r.down), height: 10, rx: 3, fill: "var(--c5)", opacity: 0.75 }, root);
+        svg("text", { x: left + W(r.up) + 6, y: y + 9.5 }, root, `${r.up.toFixed(2)} MB up`);
+        svg("text", { x: left + W(r.down) + 6, y: y + 22.5 }, root, `${r.down.toFixed(2)} MB down`);
+      });
+    });
+  }
+
+  // --- switches -----------------------------------------------------------------------------------------------------
+  function choice(parent, options, start, change) {
+    const group = node("div", { class: "switch", role: "group" }, parent);
+    const buttons = options.map(([value, text]) => {
+      const button = node("button", { type: "button", "aria-pressed": String(value === start) }, group, text);
+      button.addEventListener("click", () => { for (const other of buttons) other.setAttribute("aria-pressed", String(other === button)); change(value); });
+      return button;
+    });
+  }
+
+  // --- surfaces -----------------------------------------------------------------------------------------------------
+  const STOPS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];  // viridis
+  function shade(t, light) {
+    const at = Math.max(0, Math.min(0.9999, t)) * (STOPS.length - 1), i = Math.floor(at), f = at - i;
+    return `rgb(${STOPS[i].map((c, k) => Math.round((c + (STOPS[i + 1][k] - c) * f) * light)).join(",")})`;
+  }
+  function prepared(place, ratio) {
+    const canvas = node("canvas", { tabindex: 0 }, place);
+    const size = (width) => {
+      const scale = devicePixelRatio || 1, height = Math.round(width * ratio);
+      canvas.width = width * scale; canvas.height = height * scale; canvas.style.height = `${height}px`;
+      const pen = canvas.getContext("2d"); pen.setTransform(scale, 0, 0, scale, 0, 0); pen.clearRect(0, 0, width, height);
+      return { pen, width, height };
+    };
+    return { canvas, size };
+  }
+  function surface(place, view, state) {
+    const { canvas, size } = prepared(place, 0.78);
+    canvas.setAttribute("aria-label", "Loss surface; drag or use the arrow keys to rotate");
+    let points = [];
+    const draw = (width) => {
+      const { pen, height } = size(width);
+      const { z, low, high, magnitude } = view();
+      const n = z.length, cy = Math.cos(state.yaw), sy = Math.sin(state.yaw), cp = Math.cos(state.pitch), sp = Math.sin(state.pitch);
+      const unit = Math.min(width, height * 1.25) * 0.33;
+      const project = (x, y, h) => {
+        const rx = x * cy - y * sy, ry = x * sy + y * cy;
+        return [width / 2 + rx * unit, height * 0.54 + (ry * sp - h * cp) * unit, ry * cp + h * sp];
+      };
+      const place3 = (i, j) => project(2 * j / (n - 1) - 1, 2 * i / (n - 1) - 1, 1.15 * (level(z[i][j]) - 0.5));
+      const level = (v) => Number.isFinite(v) ? Math.max(0, Math.min(1, (v - low) / (high - low || 1))) : 1;
+      const corner = (x, y) => project(x, y, -0.575), ink = css("--line");
+      pen.strokeStyle = ink; pen.lineWidth = 1;
+      pen.beginPath();
+      for (let k = 0; k <= 4; k++) {
+        const t = k / 2 - 1;
+        let [a, b] = [corner(t, -1), corner(t, 1)]; pen.moveTo(a[0], a[1]); pen.lineTo(b[0], b[1]);
+        [a, b] = [corner(-1, t), corner(1, t)]; pen.moveTo(a[0], a[1]); pen.lineTo(b[0], b[1]);
+      }
+      pen.stroke();
+      const quads = [];
+      for (let i = 0; i + 1 < n; i++) for (let j = 0; j + 1 < n; j++) {
+        const corners = [[i, j], [i, j + 1], [i + 1, j + 1], [i + 1, j]].map(([a, b]) => place3(a, b));
+        const t = (level(z[i][j]) + level(z[i][j + 1]) + level(z[i + 1][j + 1]) + level(z[i + 1][j])) / 4;
+        const slope = level(z[i][j + 1]) - level(z[i][j]) + level(z[i + 1][j]) - level(z[i][j]);
+        quads.push({ corners, t, light: Math.max(0.72, Math.min(1.08, 0.94 + slope * 1.2)), depth: corners.reduce((s, c) => s + c[2], 0) });
+      }
+      quads.sort((a, b) => a.depth - b.depth);
+      for (const q of quads) {
+        pen.beginPath(); q.corners.forEach(([x, y], k) => k ? pen.lineTo(x, y) : pen.moveTo(x, y)); pen.closePath();
+        pen.fillStyle = shade(q.t, q.light); pen.fill(); pen.strokeStyle = "rgba(255,255,255,.22)"; pen.lineWidth = 0.6; pen.stroke();
+      }
+      const middle = (n - 1) / 2, centre = place3(Math.round(middle), Math.round(middle));
+      pen.beginPath(); pen.arc(centre[0], centre[1], 4.5, 0, 7); pen.fillStyle = "#fff"; pen.fill(); pen.strokeStyle = "#d9480f"; pen.lineWidth = 2.5; pen.stroke();
+      pen.fillStyle = css("--soft"); pen.font = "12px system-ui, sans-serif"; pen.textAlign = "center";
+      const [ax, ay] = [corner(0, 1.22), corner(1.22, 0)];
+      pen.fillText(`d₁ ±${magnitude}`, ax[0], ax[1] + 4); pen.fillText(`d₂ ±${magnitude}`, ay[0], ay[1] + 4);
+      points = z.flatMap((row, i) => row.map((v, j) => ({ at: place3(i, j), v, a: (2 * j / (n - 1) - 1) * magnitude, b: (2 * i / (n - 1) - 1) * magnitude })));
+    };
+    let grabbed = null;
+    canvas.addEventListener("pointerdown", (event) => { grabbed = [event.clientX, event.clientY, state.yaw, state.pitch]; canvas.setPointerCapture(event.pointerId); hideTip(); });
+    canvas.addEventListener("pointerup", () => { grabbed = null; });
+    canvas.addEventListener("pointercancel", () => { grabbed = null; });
+    canvas.addEventListener("pointerleave", hideTip);
+    canvas.addEventListener("pointermove", (event) => {
+      if (grabbed) {
+        state.yaw = grabbed[2] - (event.clientX - grabbed[0]) / 130;
+        state.pitch = Math.max(0.12, Math.min(1.45, grabbed[3] + (event.clientY - grabbed[1]) / 160));
+        state.changed();
+        return;
+      }
+      const box = canvas.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
+      const near = points.map((p) => ({ p, d: Math.hypot(p.at[0] - x, p.at[1] - y) - 1e-3 * p.at[2] })).reduce((a, b) => a.d < b.d ? a : b);
+      if (near.d > 18) { hideTip(); return; }
+      showTip(event, `d₁ ${near.p.a.toPrecision(2)}, d₂ ${near.p.b.toPrecision(2)}`, [{ name: view().name, value: Number.isFinite(near.p.v) ? near.p.v.toPrecision(5) : "not finite" }]);
+    });
+    canvas.addEventListener("keydown", (event) => {
+      const turn = { ArrowLeft: [-0.12, 0], ArrowRight: [0.12, 0], ArrowUp: [0, -0.1], ArrowDown: [0, 0.1] }[event.key];
+      if (!turn) return;
+      event.preventDefault(); state.yaw += turn[0]; state.pitch = Math.max(0.12, Math.min(1.45, state.pitch + turn[1])); state.changed();
+    });
+    watchWidth(place, draw);
+    return () => draw(place.clientWidth);
+  }
+  function contour(place, view) {
+    const { canvas, size } = prepared(place, 0.62);
+    canvas.classList.add("flat"); canvas.setAttribute("aria-label", "Contours of the loss");
+    let frame = null;
+    const value = (z, u, v) => {
+      const n = z.length, x = u * (n - 1), y = v * (n - 1), j = Math.min(n - 2, Math.floor(x)), i = Math.min(n - 2, Math.floor(y)), f = x - j, g = y - i;
+      return (z[i][j] * (1 - f) + z[i][j + 1] * f) * (1 - g) + (z[i + 1][j] * (1 - f) + z[i + 1][j + 1] * f) * g;
+    };
+    const draw = (width) => {
+      const { pen, height } = size(width);
+      const { z, low, high, magnitude } = view();
+      const room = { l: 46, b: 30, t: 8, r: 8 }, w = width - room.l - room.r, h = height - room.t - room.b, cell = 3;
+      frame = { room, w, h };
+      const span = high - low || 1;
+      for (let x = 0; x < w; x += cell) for (let y = 0; y < h; y += cell) {
+        pen.fillStyle = shade((value(z, (x + cell / 2) / w > 1 ? 1 : (x + cell / 2) / w, 1 - Math.min(1, (y + cell / 2) / h)) - low) / span, 1);
+        pen.fillRect(room.l + x, room.t + y, Math.min(cell, w - x) + 0.5, Math.min(cell, h - y) + 0.5);
+      }
+      const fine = 48;
+      pen.strokeStyle = "rgba(255,255,255,.75)"; pen.lineWidth = 1; pen.beginPath();
+      for (let k = 1; k < 10; k++) {
+        const level = low + span * k / 10;
+        for (let i = 0; i < fine; i++) for (let j = 0; j < fine; j++) {
+          const c = [[j, i], [j + 1, i], [j + 1, i + 1], [j, i + 1]].map(([a, b]) => [a / fine, b / fine, value(z, a / fine, b / fine) - level]);
+          const cuts = [];
+          for (let e = 0; e < 4; e++) { const p = c[e], q = c[(e + 1) % 4]; if ((p[2] < 0) !== (q[2] < 0)) { const t = p[2] / (p[2] - q[2]); cuts.push([p[0] + (q[0] - p[0]) * t, p[1] + (q[1] - p[1]) * t]); } }
+          for (let m = 0; m + 1 < cuts.length; m += 2) { pen.moveTo(room.l + cuts[m][0] * w, room.t + (1 - cuts[m][1]) * h); pen.lineTo(room.l + cuts[m + 1][0] * w, room.t + (1 - cuts[m + 1][1]) * h); }
+        }
+      }
+      pen.stroke();
+      pen.beginPath(); pen.arc(room.l + w / 2, room.t + h / 2, 4.5, 0, 7); pen.fillStyle = "#fff"; pen.fill(); pen.strokeStyle = "#d9480f"; pen.lineWidth = 2.5; pen.stroke();
+      pen.fillStyle = css("--soft"); pen.font = "12px system-ui, sans-serif"; pen.textAlign = "center";
+      for (const t of [-1, 0, 1]) pen.fillText(String(t * magnitude), Math.min(width - 16, room.l + (t + 1) / 2 * w), height - 10);
+      pen.textAlign = "right";
+      for (const t of [-1, 0, 1]) pen.fillText(String(t * magnitude), room.l - 6, Math.max(14, room.t + (1 - (t + 1) / 2) * h + 4));
+    };
+    canvas.addEventListener("pointermove", (event) => {
+      const box = canvas.getBoundingClientRect(), { z, magnitude, name } = view();
+      const u = (event.clientX - box.left - frame.room.l) / frame.w, v = 1 - (event.clientY - box.top - frame.room.t) / frame.h;
+      if (u < 0 || u > 1 || v < 0 || v > 1) { hideTip(); return; }
+      showTip(event, `d₁ ${((2 * u - 1) * magnitude).toPrecision(2)}, d₂ ${((2 * v - 1) * magnitude).toPrecision(2)}`, [{ name, value: value(z, u, v).toPrecision(5) }]);
+    });
+    canvas.addEventListener("pointerleave", hideTip);
+    watchWidth(place, draw);
+    return () => draw(place.clientWidth);
+  }
+
+  // --- the figures of the page ----------------------------------------------------------------------------------------
+  const percent = (values) => values.map((v) => 100 * v);
+  const figures = {
+    curves(figure, found) {
+      let metric = Object.keys(found.metrics)[0];
+      const chart = () => ({
+        label: `${metric} over rounds`, left: metric === "loss" ? "training loss" : `${metric}, %`, bottom: "round", digits: metric === "loss" ? 4 : 2,
+        series: found.metrics[metric].map((s) => {
+          const view = metric === "loss" ? (v) => v : percent;
+          return { name: s.label, colour: colour(s.method), width: s.method === "fedrecgel" ? 3 : 2, x: s.rounds, y: view(s.mean), low: view(s.low), high: view(s.high) };
+        }),
+        references: found.popularity[metric] === undefined ? [] : [{ name: "popularity", colour: "var(--reference)", y: 100 * found.popularity[metric] }],
+      });
+      const draw = lineChart(figure.querySelector(".plot"), figure.querySelector(".legend"), chart);
+      choice(figure.querySelector(".switches"), Object.keys(found.metrics).map((m) => [m, m]), metric, (m) => { metric = m; draw(); });
+    },
+    versus(figure, found) {
+      let metric = Object.keys(found)[0];
+      const draw = () => forest(figure.querySelector(".plot"), () => ({ label: `difference from popularity, ${metric}`, bottom: `${metric} minus popularity, points`, leftSide: "← below", rightSide: "above popularity →", rows: found[metric] }));
+      draw();
+      choice(figure.querySelector(".switches"), Object.keys(found).map((m) => [m, m]), metric, (m) => { metric = m; for (const again of redraws) again(); });
+    },
+    ablation(figure, found) {
+      let metric = Object.keys(found)[0];
+      forest(figure.querySelector(".plot"), () => ({ label: `full method minus variant, ${metric}`, bottom: `full minus variant, ${metric}, points`, leftSide: "← variant better", rightSide: "full better →", rows: found[metric] }));
+      choice(figure.querySelector(".switches"), Object.keys(found).map((m) => [m, m]), metric, (m) => { metric = m; for (const again of redraws) again(); });
+    },
+    sensitivity(figure, found) {
+      const order = found.values.map((_, i) => i);
+      const line = (metric, axis, ink, dash) => ({ name: metric, axis, colour: ink, dash, x: order, y: percent(found.metrics[metric].mean), low: percent(found.metrics[metric].low), high: percent(found.metrics[metric].high) });
+      lineChart(figure.querySelector(".plot"), figure.querySelector(".legend"), () => ({
+        label: `HR@10 and NDCG@10 over ${found.radius}`, left: "HR@10, %", right: "NDCG@10, %", bottom: found.radius, xName: (i) => found.values[i],
+        xTicks: found.values.map((v, i) => [i, String(v)]),
+        series: [line("HR@10", "left", "var(--c0)"), line("NDCG@10", "right", "var(--c1)", "7 4")],
+        references: [{ name: "popularity HR@10", axis: "left", colour: "color-mix(in srgb, var(--c0) 55%, var(--reference))", y: 100 * found.popularity["HR@10"] }, { name: "popularity NDCG@10", axis: "right", colour: "color-mix(in srgb, var(--c1) 55%, var(--reference))", y: 100 * found.popularity["NDCG@10"] }],
+      }));
+    },
+    gap(figure, found) {
+      const order = found.values.map((_, i) => i);
+      lineChart(figure.querySelector(".plot"), figure.querySelector(".legend"), () => ({
+        label: `losses over ${found.radius}`, left: "loss", bottom: found.radius, digits: 4, xName: (i) => found.values[i], xTicks: found.values.map((v, i) => [i, String(v)]),
+        series: [{ name: "training", colour: "var(--c2)", x: order, y: found.train }, { name: "held-out", colour: "var(--c3)", x: order, y: found.heldout }],
+      }));
+    },
+    traffic(figure, found) { bars(figure.querySelector(".plot"), found); },
+    landscape(figure, found) {
+      let index = Math.max(0, found.magnitudes.indexOf(1)), mode = "rise";
+      const redrawAll = [];
+      const state = { yaw: 0.75, pitch: 0.62, changed: () => { for (const d of redrawAll) d(); } };
+      const grid = (model) => { const z = model.surfaces[index].map((row) => row.map((v) => v === null ? NaN : v)); return mode === "rise" ? z.map((row) => row.map((v) => v - model.loss)) : z; };
+      const range = (grids) => { const all = grids.flat(2).filter(Number.isFinite); return [Math.min(...all), Math.max(...all)]; };
+      const view = (model) => () => {
+        const z = grid(model), [low, high] = mode === "rise" ? range(found.models.map(grid)) : range([z]);
+        return { z: z.map((row) => row.map((v) => Number.isFinite(v) ? v : high)), low, high, magnitude: found.magnitudes[index], name: mode === "rise" ? "rise of the loss" : "loss" };
+      };
+      const holder = figure.querySelector(".surfaces"), captions = [];
+      for (const model of found.models) {
+        const box = node("div", {}, holder);
+        node("h4", {}, box, model.method);
+        redrawAll.push(surface(node("div", { class: "plot solid" }, box), view(model), state));
+        redrawAll.push(contour(node("div", { class: "plot level" }, box), view(model)));
+        const text = node("p", {}, box);
+        captions.push(() => { const all = grid(model).flat().filter(Number.isFinite); text.textContent = `${mode === "rise" ? "Rise" : "Loss"} between ${Math.min(...all).toPrecision(3)} and ${Math.max(...all).toPrecision(3)}; loss at the model ${model.loss.toFixed(4)}`; });
+      }
+      redrawAll.push(() => captions.forEach((c) => c())); captions.forEach((c) => c());
+      const switches = figure.querySelector(".switches");
+      choice(switches, found.magnitudes.map((m, i) => [i, `±${m}`]), index, (i) => { index = i; state.changed(); });
+      choice(switches, [["rise", "rise, common scale"], ["loss", "loss, own scale"]], mode, (m) => { mode = m; state.changed(); });
+    },
+  };
+  for (const figure of document.querySelectorAll("figure[data-figure]")) {
+    const found = data.figures[figure.dataset.key];
+    figures[figure.dataset.figure](figure, found);
+    figure.dataset.drawn = "true";
+  }
+
+  // --- tables -----------------------------------------------------------------------------------------------------
+  for (const table of document.querySelectorAll("table.sortable")) {
+    const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
+    heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {
+      const key = (row) => { const cell = row.cells[column]; return cell.dataset.value !== undefined ? Number(cell.dataset.value) : NaN; };
+      const numeric = [...body.rows].some((row) => Number.isFinite(key(row)));
+      const before = head.getAttribute("aria-sort"), down = before === "none" ? numeric : before === "ascending";
+      for (const other of heads) other.setAttribute("aria-sort", "none");
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const rows = [...body.rows].sort((a, b) => {
+        if (!numeric) return (down ? -1 : 1) * a.cells[column].textContent.localeCompare(b.cells[column].textContent, undefined, { numeric: true });
+        const [x, y] = [key(a), key(b)];
+        if (!Number.isFinite(x) || !Number.isFinite(y)) return Number.isFinite(y) - Number.isFinite(x);
+        return down ? y - x : x - y;
+      });
+      body.append(...rows);
+    }));
+  }
+  for (const cell of document.querySelectorAll("td span, th span")) {
+    if (!/[▲▼≈]/.test(cell.textContent)) continue;
+    cell.innerHTML = cell.innerHTML.replace("▲", '<span class="up">▲</span>').replace("▼", '<span class="down">▼</span>').replace("≈", '<span class="same">≈</span>');
+  }
+
+  // --- copy, theme, place in the page ----------------------------------------------------------------------------------
+  for (const button of document.querySelectorAll(".copy")) button.addEventListener("click", async () => {
+    try { await navigator.clipboard.writeText(button.previousElementSibling.textContent); button.textContent = "Copied"; } catch { button.textContent = "Select it"; getSelection().selectAllChildren(button.previousElementSibling); }
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
+  const theme = document.getElementById("theme"), names = { auto: "Auto", light: "Light", dark: "Dark" };
+  const remembered = () => { try { return localStorage.getItem("fedrecgel-theme") || "auto"; } catch { return "auto"; } };
+  let current = remembered();
+  function apply(name) {
+    current = name;
+    name === "auto" ? delete document.documentElement.dataset.theme : document.documentElement.dataset.theme = name;
+    theme.textContent = names[name] || "Auto";
+    try { localStorage.setItem("fedrecgel-theme", name); } catch { /* a page from disk may have no storage */ }
+    for (const again of redraws) again();
+  }
+  theme.addEventListener("click", () => { const order = ["auto", "light", "dark"]; apply(order[(order.indexOf(current) + 1) % 3]); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { for (const again of redraws) again(); });
+  if (current !== "auto") apply(current);
+  const links = [...document.querySelectorAll(".side a, .chips a")];
+  const spy = new IntersectionObserver((entries) => {
+    for (const entry of entries) if (entry.isIntersecting) for (const link of links) link.classList.toggle("here", link.getAttribute("href") === `#${entry.target.id}`);
+  }, { rootMargin: "-10% 0px -75% 0px" });
+  for (const part of document.querySelectorAll("section[id]")) spy.observe(part);
+  addEventListener("scroll", hideTip, { passive: true });
+})();
