@@ -1,12 +1,18 @@
 """The methods; a new one is one file here and one line in METHODS."""
 
 from fedrecgel.methods.base import Method
+from fedrecgel.methods.fedmf import FedMF
 from fedrecgel.methods.fedncf import FedNCF
+from fedrecgel.methods.fedrap import FedRAP
 from fedrecgel.methods.fedrecgel import FedRecGEL
+from fedrecgel.methods.pfedrec import PFedRec
 from fedrecgel.methods.popularity import Popularity
 
 METHODS: dict[str, type[Method]] = {
     "popularity": Popularity,
+    "fedmf": FedMF,
     "fedncf": FedNCF,
+    "pfedrec": PFedRec,
+    "fedrap": FedRAP,
     "fedrecgel": FedRecGEL,
 }
