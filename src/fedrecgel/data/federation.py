@@ -94,6 +94,20 @@ class ClientBatch:
             inside = self.mask & (position >= first) & (position < first + size)
             yield self._on_rows(inside / inside.sum(1, keepdim=True).clamp(min=1).to(self.labels.dtype))
 
+    def triples(self, round: int, draws: Draws) -> tuple[Int[Tensor, "C T"], Int[Tensor, "C T"], Bool[Tensor, "C T"]]:
+        """As many (positive, negative) pairs as there are positives, for pairwise losses: slots, and a mask.
+
+        Positives are drawn with replacement; the negative is the first of those drawn for this turn's positive.
+        """
+        n_own = (self.labels > 0).sum(1)
+        stride = int((self.n_examples // n_own.clamp(min=1)).max())  # a positive and its negatives
+        turns = torch.arange(int(n_own.max()), device=self.mask.device)
+        valid = turns < n_own[:, None]
+        chance = draws.uniform("triples", round, self.ids.numpy()[:, None], turns.cpu().numpy()[None, :])
+        drawn = (torch.from_numpy(chance).to(self.mask.device) * n_own[:, None]).long()
+        negative = (turns * stride + 1).expand_as(drawn).where(valid, 0)
+        return self.slots.gather(1, drawn * stride), self.slots.gather(1, negative), valid
+
     def _on_rows(self, weights: Float[Tensor, "C L"]) -> Float[Tensor, "C K"]:
         return torch.zeros_like(self.rows, dtype=self.labels.dtype).scatter_add_(1, self.slots, weights)
 

@@ -7,6 +7,7 @@ from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrap import FedRAP
 from fedrecgel.methods.fedrecgel import FedRecGEL
 from fedrecgel.methods.gpfedrec import GPFedRec
+from fedrecgel.methods.perfedrec import PerFedRec
 from fedrecgel.methods.pfedrec import PFedRec
 from fedrecgel.methods.popularity import Popularity
 
@@ -14,6 +15,7 @@ METHODS: dict[str, type[Method]] = {
     "popularity": Popularity,
     "fedmf": FedMF,
     "fedncf": FedNCF,
+    "perfedrec": PerFedRec,
     "pfedrec": PFedRec,
     "fedrap": FedRAP,
     "cofedrec": CoFedRec,

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from msgspec import Meta
@@ -193,10 +192,8 @@ class GPFedRec(Method):
         """Changes beyond the pull, and how far the pull went; every row once there is noise."""
         at, ones = batch.rows, torch.ones_like(pulled)
         if self.noise > 0:
-            size = n_items * self.dim
-            chance = draws.uniform("noise", round, batch.ids.numpy()[:, None], np.arange(size)[None, :]) - 0.5
-            laplace = -self.noise * np.sign(chance) * np.log1p(-2 * np.abs(chance))
-            table = torch.from_numpy(laplace).to(rows).view(len(rows), n_items, self.dim)
+            noise = self.noise * draws.laplace("noise", round, batch.ids.numpy(), n_items * self.dim)
+            table = torch.from_numpy(noise).to(rows).view(len(rows), n_items, self.dim)
             table.index_put_((_column(table), at), rows, accumulate=True)
             rows, at = table, torch.arange(n_items, device=at.device).expand(len(rows), -1)
         return Upload(batch.ids, {"pull": pulled}, {"items": rows}, at, ones)
