@@ -179,6 +179,12 @@ class PersonalTable:
             self.bases, self.which, scale, torch.searchsorted(keys, owners), keys % len(self.bases[0]), merged
         )
 
+    def padded(self) -> tuple[Int[Tensor, "C K"], Bool[Tensor, "C K"]]:
+        """The rows each client changed, as a rectangle and its mask."""
+        sizes = self.ptr.diff()
+        mask = torch.arange(int(sizes.max()), device=sizes.device) < sizes[:, None]
+        return torch.zeros_like(mask, dtype=torch.int64).masked_scatter_(mask, self.at), mask
+
     @property
     def n_bytes(self) -> int:
         """As dense as a device holds it."""

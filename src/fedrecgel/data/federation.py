@@ -31,7 +31,7 @@ class SamplingSettings:
     redraw: bool = True
     """Draw negatives anew each round; false keeps those of round 0, which caps what personal tables grow to."""
     repeats: bool = False
-    """Train on every row, as the samplers of the PFedRec family do, not on distinct items; differs where rows repeat."""
+    """Train on every row, as samplers of the PFedRec family do, not on distinct items; differs where rows repeat."""
 
 
 @dataclass(frozen=True)
@@ -78,22 +78,35 @@ class ClientBatch:
             size = torch.minimum(size - position // chunk * chunk, torch.tensor(chunk, device=size.device))
         return self._on_rows(self.mask / size.clamp(min=1).to(self.labels.dtype))
 
-    def steps(self, size: int, epochs: int, round: int, draws: Draws) -> Iterator[Float[Tensor, "C K"]]:
-        """Mini-batches of shuffled examples, epoch after epoch, each as the weights of distinct items in its mean.
+    def steps(self, size: int, round: int, draws: Draws, epoch: int = 0) -> Iterator[Float[Tensor, "C K"]]:
+        """One epoch of mini-batches of shuffled examples, each as the weights of distinct items in its mean.
 
         A client with fewer batches than others gets weights of zero when it has run out.
         """
         width = self.mask.shape[1]
-        for epoch in range(epochs):
-            if width <= size:
-                yield self.row_weights(None)
-                continue
-            chance = draws.uniform(f"batches/{epoch}", round, self.ids.numpy()[:, None], np.arange(width)[None, :])
-            chance[~self.mask.cpu().numpy()] = np.inf  # padding comes last
-            position = torch.from_numpy(chance.argsort(1).argsort(1)).to(self.mask.device)
-            for first in range(0, width, size):
-                inside = self.mask & (position >= first) & (position < first + size)
-                yield self._on_rows(inside / inside.sum(1, keepdim=True).clamp(min=1).to(self.labels.dtype))
+        if width <= size:
+            yield self.row_weights(None)
+            return
+        chance = draws.uniform(f"batches/{epoch}", round, self.ids.numpy()[:, None], np.arange(width)[None, :])
+        chance[~self.mask.cpu().numpy()] = np.inf  # padding comes last
+        position = torch.from_numpy(chance.argsort(1).argsort(1)).to(self.mask.device)
+        for first in range(0, width, size):
+            inside = self.mask & (position >= first) & (position < first + size)
+            yield self._on_rows(inside / inside.sum(1, keepdim=True).clamp(min=1).to(self.labels.dtype))
+
+    def triples(self, round: int, draws: Draws) -> tuple[Int[Tensor, "C T"], Int[Tensor, "C T"], Bool[Tensor, "C T"]]:
+        """As many (positive, negative) pairs as there are positives, for pairwise losses: slots, and a mask.
+
+        Positives are drawn with replacement; the negative is the first of those drawn for this turn's positive.
+        """
+        n_own = (self.labels > 0).sum(1)
+        stride = int((self.n_examples // n_own.clamp(min=1)).max())  # a positive and its negatives
+        turns = torch.arange(int(n_own.max()), device=self.mask.device)
+        valid = turns < n_own[:, None]
+        chance = draws.uniform("triples", round, self.ids.numpy()[:, None], turns.cpu().numpy()[None, :])
+        drawn = (torch.from_numpy(chance).to(self.mask.device) * n_own[:, None]).long()
+        negative = (turns * stride + 1).expand_as(drawn).where(valid, 0)
+        return self.slots.gather(1, drawn * stride), self.slots.gather(1, negative), valid
 
     def _on_rows(self, weights: Float[Tensor, "C L"]) -> Float[Tensor, "C K"]:
         return torch.zeros_like(self.rows, dtype=self.labels.dtype).scatter_add_(1, self.slots, weights)

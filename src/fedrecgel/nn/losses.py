@@ -1,9 +1,9 @@
-"""Binary cross-entropy per client: its value and its slope at every logit."""
+"""Losses per client: their value and their slope at every score."""
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -33,3 +33,23 @@ def bce(
         p = torch.sigmoid(logits.float())
         slope = slope.masked_fill(p * (1 - p) < SATURATED, 0)
     return loss, slope
+
+
+def bpr(
+    scores: Float[Tensor, "C K"],
+    better: Int[Tensor, "C T"],
+    worse: Int[Tensor, "C T"],
+    weights: Float[Tensor, "C T"],
+) -> tuple[Float[Tensor, " C"], Float[Tensor, "C K"]]:
+    """Bayesian personalised ranking, Σ weight · -log σ(s_better - s_worse), and its slope at every score.
+
+    Args:
+        scores: of a client's rows.
+        better: which of the rows should score higher …
+        worse: … than which.
+        weights: how much each pair counts; 0 for padding.
+    """
+    margin = scores.gather(1, better) - scores.gather(1, worse)
+    pull = -weights * torch.sigmoid(-margin)
+    slope = torch.zeros_like(scores).scatter_add_(1, better, pull).scatter_add_(1, worse, -pull)
+    return (weights * softplus(-margin)).sum(1), slope
