@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from pathlib import Path
 from types import FrameType
@@ -18,8 +18,9 @@ from fedrecgel.data.load import NAMES
 from fedrecgel.experiments.config import Config
 from fedrecgel.experiments.result import open_run
 from fedrecgel.experiments.run_folder import RunFolder
-from fedrecgel.experiments.training import Interrupted, load_split, train_config
+from fedrecgel.experiments.training import Interrupted, Line, load_split, train_config
 from fedrecgel.methods import METHODS
+from fedrecgel.report.event_log import EventLog
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -49,6 +50,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--channel", metavar="NAME", help="between devices and server: plain")
     add_set_option(parser)
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run, to the same bits")
+    parser.add_argument("--tensorboard", action="store_true", help="also log to RUN/tensorboard (extra 'report')")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     parser.set_defaults(run=run_train)
 
@@ -80,18 +82,19 @@ def run_train(args: Namespace) -> int:
             print(result_table(open_run(folder.path)))
             print(f"\nNothing to do: this run was finished before. Results are in {folder.path}")
         return 0
+    events = EventLog(folder.path / "tensorboard") if args.tensorboard else None
     progress = Progress(config, quiet=args.quiet)
     progress.say(f"Loading {config.data.name} …")
     split = load_split(config)
     progress.start(split)
-    with _stop_on_interrupt(progress) as should_stop, progress:
+    with _stop_on_interrupt(progress) as should_stop, progress, events or nullcontext():
         try:
             result = train_config(
                 config,
                 split,
                 folder,
                 resume=args.resume,
-                watch=progress.watch,
+                watch=_both(progress.watch, events.watch) if events else progress.watch,
                 should_stop=should_stop,
             )
         except Interrupted as stopped:
@@ -104,6 +107,14 @@ def run_train(args: Namespace) -> int:
         print(result_table(result))
         print(f"\nResults are in {folder.path}")
     return 0
+
+
+def _both(first: Callable[[Line], None], second: Callable[[Line], None]) -> Callable[[Line], None]:
+    def watch(line: Line) -> None:
+        first(line)
+        second(line)
+
+    return watch
 
 
 @contextmanager
