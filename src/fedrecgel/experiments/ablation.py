@@ -19,6 +19,7 @@ from fedrecgel.experiments.cells import (
     entry_of,
     load_runs,
     row_of,
+    shown_name,
 )
 from fedrecgel.experiments.config import Config
 from fedrecgel.experiments.presets import Presets, Setting
@@ -98,13 +99,14 @@ class AblationExperiment:
         """Which numbers: means over seeds, and the full method against each variant, corrected over the variants."""
         rows: list[AblationRow] = []
         popularity: dict[str, dict[str, float]] = {}
-        for (dataset, setting), group in self.entries.items():
+        caveats = {shown_name(dataset): caveats_for(shown_name(dataset)) for dataset in self.datasets}
+        for (_, setting), group in self.entries.items():
             found = {entry.label: runs for entry in group if (runs := load_runs(root, entry, records)) is not None}
             above = _above_variants(found)
             for label, runs in found.items():
                 rows.append(AblationRow(setting, row_of(runs, _cells(runs, label)), above.get(label, {})))
-                popularity[dataset] = runs.records[0].run["reference"]["popularity"]
-        return Ablation(command, TEST, SOURCE, {name: caveats_for(name) for name in self.datasets}, rows, popularity)
+                popularity[runs.entry.dataset] = runs.records[0].run["reference"]["popularity"]
+        return Ablation(command, TEST, SOURCE, caveats, rows, popularity)
 
 
 def _cells(runs: Runs, label: str) -> dict[Against, dict[str, Cell]]:

@@ -24,6 +24,11 @@ Against = Literal["candidates", "catalogue"]
 AGAINST: tuple[Against, ...] = ("candidates", "catalogue")
 
 
+def shown_name(dataset: str) -> str:
+    """A data set in tables and file names: its name, or that of its file without folders."""
+    return Path(dataset).name
+
+
 @dataclass(frozen=True)
 class Entry:
     """One row of a table before it is run: the same settings with several seeds."""
@@ -51,7 +56,7 @@ def entry_of(
     """A row with so many seeds; a reference that draws nothing needs one."""
     count = 1 if METHODS[method].kind == "reference" else seeds
     origins = tuple(presets.origin(dataset, method, setting, seed, changes) for seed in range(count))
-    return Entry(dataset, method, label or method, origins[0].about, origins)
+    return Entry(shown_name(dataset), method, label or method, origins[0].about, origins)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import msgspec
 import torch
@@ -17,6 +17,7 @@ import torch
 from fedrecgel.data.audit import audit
 from fedrecgel.data.split import Split
 from fedrecgel.engine.local import available_cores
+from fedrecgel.experiments.cells import shown_name
 from fedrecgel.experiments.config import Config
 from fedrecgel.experiments.plan import Job, Plan
 from fedrecgel.experiments.results import Record, ResultsLog, finished_record
@@ -26,6 +27,7 @@ from fedrecgel.experiments.summary import source_commit
 from fedrecgel.experiments.tasks import Task, TrainTask, split_of
 
 
+@runtime_checkable
 class Experiment(Protocol):
     """One of the paper's experiments: which runs, which reduction."""
 
@@ -79,7 +81,7 @@ def write_document(path: Path, document: object) -> None:
 def describe_data(root: Path, configs: Iterable[Config]) -> None:
     """data/<dataset>.json: sizes, what makes results on it easy to misread, and what bounds them."""
     for config in {config.data.name: config for config in configs}.values():
-        path = root / "data" / f"{Path(config.data.name).stem}.json"
+        path = root / "data" / f"{shown_name(config.data.name)}.json"
         if not path.exists():
             write_text(path, json.dumps(data_facts(split_of(config.data, config.split)), indent=1) + "\n")
 

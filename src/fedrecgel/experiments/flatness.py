@@ -102,15 +102,17 @@ class SharedLoss:
                 f"The landscape is drawn over the shared tensors of fedncf and fedrecgel. "
                 f"'{result.config.method.name}' has other ones."
             )
-        self.method, self.shared = method, result.shared
+        self.method = method
+        # In float64: at a magnitude of 1e-4 the rounding of float32 is as large as the rise of the loss.
+        self.shared = {name: value.double() for name, value in result.shared.items()}
         draws = Draws(result.config.run.seed)
         chosen = np.sort(Draws(0).generator("flatness/clients").permutation(split.n_users)[:n_clients])
-        federation = Federation(split, result.config.sampling, result.shared["item_gmf"].dtype)
+        federation = Federation(split, result.config.sampling, torch.float64)
         lengths, order = federation.n_examples(torch.from_numpy(chosen)).sort(descending=True)
         examples = federation.examples(torch.from_numpy(chosen)[order], result.config.run.rounds, draws)
         chunks = chunks_of(lengths, result.config.local.chunk_examples)
         self.batches: list[ClientBatch] = [examples.batch(*chunk) for chunk in chunks]
-        self.users = [result.clients["user"][batch.ids] for batch in self.batches]
+        self.users = [result.clients["user"][batch.ids].double() for batch in self.batches]
         self.n_clients = len(chosen)
 
     def _terms(self, shared: Tensors) -> Iterator[Float[Tensor, ""]]:

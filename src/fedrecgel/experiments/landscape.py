@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import msgspec
 
-from fedrecgel.experiments.cells import Entry, entry_of
+from fedrecgel.experiments.cells import Entry, entry_of, shown_name
 from fedrecgel.experiments.config import Config
 from fedrecgel.experiments.flatness import Flatness, FlatnessSettings
 from fedrecgel.experiments.plan import Job
@@ -115,7 +115,9 @@ class LandscapeExperiment:
             measured.append(
                 Measured(item.entry.dataset, item.entry.method, item.setting, seed, record.folder, item.file, found)
             )
-        return Landscape(command, SOURCE, measured, {name: _published_average(name) for name in self.datasets})
+        return Landscape(
+            command, SOURCE, measured, {name: _published_average(name) for name in map(shown_name, self.datasets)}
+        )
 
 
 def _published_average(dataset: str) -> dict[str, dict[str, str]]:

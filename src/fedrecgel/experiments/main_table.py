@@ -94,7 +94,8 @@ class MainTableExperiment:
         """Which numbers: means over seeds, paired tests within each data set and metric, marks where they say so."""
         rows: list[Row] = []
         pairs: list[Pair] = []
-        for dataset in self.datasets:
+        datasets = list(dict.fromkeys(entry.dataset for entry in self.entries))
+        for dataset in datasets:
             found = [load_runs(root, entry, records) for entry in self.entries if entry.dataset == dataset]
             present = [runs for runs in found if runs is not None]
             tests = _tests(dataset, present)
@@ -102,7 +103,7 @@ class MainTableExperiment:
             rows += [_row(runs, tests) for runs in _in_order(present)]
         rows = [_mark(row, rows, pairs) for row in rows]
         return MainTable(
-            command, self.setting, TEST, SOURCE, {name: caveats_for(name) for name in self.datasets}, rows, pairs
+            command, self.setting, TEST, SOURCE, {name: caveats_for(name) for name in datasets}, rows, pairs
         )
 
 

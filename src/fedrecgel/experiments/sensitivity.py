@@ -118,7 +118,7 @@ class SensitivityExperiment:
             for value, runs in found.items():
                 row = row_of(runs, cells_of(runs))
                 points.append(Point(curve.setting, curve.radius, value, curve.fixed, row, tests[value]))
-                popularity[curve.dataset] = runs.records[0].run["reference"]["popularity"]
+                popularity[row.dataset] = runs.records[0].run["reference"]["popularity"]
         return Sensitivity(command, TEST, points, popularity)
 
 

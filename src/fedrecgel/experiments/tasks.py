@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from fedrecgel.data.load import DataSettings, load_data
 from fedrecgel.data.split import Split, SplitSettings, leave_one_out
@@ -20,6 +20,7 @@ from fedrecgel.experiments.run_folder import RunFolder, write_text
 from fedrecgel.experiments.training import train_config
 
 
+@runtime_checkable
 class Task(Protocol):
     """Something to do in a process of its own; all of it can be sent there."""
 

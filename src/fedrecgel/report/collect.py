@@ -14,6 +14,7 @@ import msgspec
 
 from fedrecgel.errors import RunFolderError, StorageError
 from fedrecgel.experiments.ablation import Ablation
+from fedrecgel.experiments.cells import shown_name
 from fedrecgel.experiments.landscape import Landscape
 from fedrecgel.experiments.main_table import MainTable
 from fedrecgel.experiments.results import Record, ResultsLog, finished_record
@@ -148,7 +149,7 @@ def _group(root: Path, records: list[Record]) -> Group:
     first = records[0].run
     histories = [RunFolder(root / record.folder).read_history() for record in records]
     curves = {metric: curve for metric in CURVE_METRICS if (curve := _curve(histories, metric)) is not None}
-    return Group(first["dataset"], first["method"], group_label(records[0].config), records, curves)
+    return Group(shown_name(first["dataset"]), first["method"], group_label(records[0].config), records, curves)
 
 
 def group_label(config: dict[str, Any]) -> str:

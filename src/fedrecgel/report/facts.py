@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
+from fedrecgel.experiments.cells import shown_name
 from fedrecgel.report.collect import Collected, Group
 from fedrecgel.report.table import Entry, Table
 
@@ -67,7 +68,7 @@ def protocol_table(found: Collected) -> Table:
     for record in found.finished:
         protocol = record.run["protocol"]
         key = (
-            record.run["dataset"],
+            shown_name(record.run["dataset"]),
             protocol["split"],
             protocol["ties"],
             str(protocol["candidates"]),

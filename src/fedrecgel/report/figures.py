@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg", "pdf")
 COLOURS = ("#3557e0", "#d9480f", "#0a8f6a", "#b5179e", "#9a6b00", "#0284a8", "#7048e8", "#c92a4b", "#5f7a1f", "#7a5c48")
 REFERENCE = "#6b7280"
+FEW = 12
+"""So many points are marked one by one."""
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -98,7 +100,8 @@ def draw_curves(figure: Figure, values: Values) -> None:
         scale = 1 if metric == "loss" else 100
         for colour, line in zip(_colours(len(series)), series, strict=True):
             low, mean, high = (scale * np.array(line[name]) for name in ("low", "mean", "high"))
-            axes.plot(line["rounds"], mean, color=colour, label=line["label"])
+            style = "o-" if len(mean) <= FEW else "-"
+            axes.plot(line["rounds"], mean, style, color=colour, label=line["label"], markersize=3)
             axes.fill_between(line["rounds"], low, high, color=colour, alpha=0.15, linewidth=0)
         if metric in values["popularity"]:
             axes.axhline(scale * values["popularity"][metric], color=REFERENCE, linestyle="--", label="popularity")

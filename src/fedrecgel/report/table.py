@@ -100,7 +100,8 @@ class Table:
             for column in self.columns
         )
         body = "".join(
-            "<tr>" + "".join(_html(entry, not n) for n, entry in enumerate(row)) + "</tr>" for row in self.rows
+            f"<tr{_kind(row[0])}>{''.join(_html(entry, not n) for n, entry in enumerate(row))}</tr>"
+            for row in self.rows
         )
         return (
             f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(self.title)}">'
@@ -127,6 +128,11 @@ def _latex(entry: Entry) -> str:
     text = _tex(entry.text)
     text = {"best": rf"\textbf{{{text}}}", "second": rf"\underline{{{text}}}"}.get(entry.mark or "", text)
     return rf"{text} {{\scriptsize ({_tex(entry.note)})}}" if entry.note else text
+
+
+def _kind(first: Entry) -> str:
+    """Popularity stands out in every table."""
+    return ' class="reference"' if first.text == "popularity" else ""
 
 
 def _html(entry: Entry, first: bool) -> str:

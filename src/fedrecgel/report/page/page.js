@@ -48,7 +48,11 @@
     for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + step * 1e-9; at += step) found.push(Math.abs(at) < step / 1e6 ? 0 : at);
     return found;
   }
-  const decimals = (marks) => marks.length < 2 ? 2 : Math.max(0, Math.min(6, Math.ceil(-Math.log10(Math.abs(marks[1] - marks[0])) - 1e-9) + (Math.abs(marks[1] - marks[0]).toString().includes("25") ? 1 : 0)));
+  function decimals(marks) {
+    const step = marks.length < 2 ? 0.01 : Math.abs(marks[1] - marks[0]);
+    for (let digits = 0; digits < 7; digits++) if (Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) < 1e-6 * step * 10 ** digits) return digits;
+    return 7;
+  }
   function extent(values, pad) {
     const known = values.filter(Number.isFinite);
     let low = Math.min(...known), high = Math.max(...known);
@@ -101,7 +105,7 @@
       svg("text", { x: box.left + inner.w / 2, y: height - 4, "text-anchor": "middle" }, root, chart.bottom);
       for (const ref of (chart.references || []).filter((r) => !hidden.has(r.name))) {
         const y = axes[ref.axis || "left"].Y(ref.y);
-        svg("line", { x1: box.left, x2: box.left + inner.w, y1: y, y2: y, stroke: ref.colour, "stroke-width": 1.8, "stroke-dasharray": "6 5" }, root);
+        svg("line", { x1: box.left, x2: box.left + inner.w, y1: y, y2: y, stroke: ref.colour, "stroke-width": 1.8, "stroke-dasharray": ref.dash || "6 5" }, root);
       }
       for (const s of seen) {
         const Y = axes[s.axis || "left"].Y;
@@ -155,8 +159,8 @@
         svg("text", { x: X(at), y: height - 18, "text-anchor": "middle" }, root, at.toFixed(digits));
       }
       svg("text", { x: left + inner / 2, y: height - 2, "text-anchor": "middle" }, root, chart.bottom);
-      svg("text", { x: X(0) + 6, y: 12, class: "strong" }, root, chart.rightSide);
-      svg("text", { x: X(0) - 6, y: 12, "text-anchor": "end", class: "strong" }, root, chart.leftSide);
+      svg("text", { x: left, y: 12 }, root, chart.leftSide);
+      svg("text", { x: left + inner, y: 12, "text-anchor": "end" }, root, chart.rightSide);
       chart.rows.forEach((r, i) => {
         const y = top + row * i + row / 2, ink = r.sign > 0 ? "var(--good)" : r.sign < 0 ? "var(--bad)" : "var(--reference)";
         svg("text", { x: left - 10, y: y + 4, "text-anchor": "end", class: "strong" }, root, r.name);
@@ -347,7 +351,7 @@
     },
     versus(figure, found) {
       let metric = Object.keys(found)[0];
-      const draw = () => forest(figure.querySelector(".plot"), () => ({ label: `difference from popularity, ${metric}`, bottom: `${metric} minus popularity, points`, leftSide: "← below", rightSide: "above popularity →", rows: found[metric] }));
+      const draw = () => forest(figure.querySelector(".plot"), () => ({ label: `difference from popularity, ${metric}`, bottom: `${metric} minus popularity, points`, leftSide: "← below popularity", rightSide: "above →", rows: found[metric] }));
       draw();
       choice(figure.querySelector(".switches"), Object.keys(found).map((m) => [m, m]), metric, (m) => { metric = m; for (const again of redraws) again(); });
     },
@@ -363,7 +367,7 @@
         label: `HR@10 and NDCG@10 over ${found.radius}`, left: "HR@10, %", right: "NDCG@10, %", bottom: found.radius, xName: (i) => found.values[i],
         xTicks: found.values.map((v, i) => [i, String(v)]),
         series: [line("HR@10", "left", "var(--c0)"), line("NDCG@10", "right", "var(--c1)", "7 4")],
-        references: [{ name: "popularity HR@10", axis: "left", colour: "color-mix(in srgb, var(--c0) 55%, var(--reference))", y: 100 * found.popularity["HR@10"] }, { name: "popularity NDCG@10", axis: "right", colour: "color-mix(in srgb, var(--c1) 55%, var(--reference))", y: 100 * found.popularity["NDCG@10"] }],
+        references: [{ name: "popularity HR@10", axis: "left", colour: "color-mix(in srgb, var(--c0) 55%, var(--reference))", y: 100 * found.popularity["HR@10"] }, { name: "popularity NDCG@10", axis: "right", colour: "color-mix(in srgb, var(--c1) 55%, var(--reference))", dash: "2 4", y: 100 * found.popularity["NDCG@10"] }],
       }));
     },
     gap(figure, found) {

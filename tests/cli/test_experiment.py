@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.results import patch_runner, words, write_csv
+
+from fedrecgel.cli.main import main
+from fedrecgel.experiments.config import Config
+from fedrecgel.experiments.result import Result
+from fedrecgel.experiments.results import ResultsLog
+from fedrecgel.experiments.tasks import TrainTask
+from fedrecgel.experiments.training import train_config
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def csv(tmp_path: Path) -> Path:
+    return write_csv(tmp_path / "shop.csv")
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Tasks run in this process."""
+    patch_runner(monkeypatch)
+    return monkeypatch
+
+
+def document(root: Path, kind: str = "main-table") -> object:
+    return json.loads((root / f"{kind}.json").read_text())
+
+
+def test_a_table_from_real_processes(csv: Path, capsys: Capture) -> None:
+    out = csv.parent / "results"
+    assert main(words("main-table", csv, out, "--jobs", "2")) == 0
+    printed = capsys.readouterr()
+    assert "7 runs, 0 of them finished before" in printed.err
+    assert "[7/7]" in printed.err
+    for name in ("popularity", "fedncf", "fedrecgel", "fedmf", "Holm"):
+        assert name in printed.out
+    records = ResultsLog(out).read().values()
+    assert {record.status for record in records} == {"finished"}
+    for record in records:
+        assert {"config.toml", "metrics.jsonl", "summary.json", "ranks.safetensors", "generalisation.json"} <= {
+            path.name for path in (out / record.folder).iterdir()
+        }
+        assert record.run["commit"] is None or len(record.run["commit"]) >= 40
+    assert json.loads((out / "data" / "shop.csv.json").read_text())["users"] == 20
+
+
+def test_the_same_command_again_runs_nothing_and_says_the_same(
+    csv: Path, here: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    out = csv.parent / "results"
+    assert main(words("main-table", csv, out)) == 0
+    first, before, lines = capsys.readouterr().out, document(out), (out / "results.jsonl").read_text()
+    here.setattr(TrainTask, "run", lambda self, should_stop: pytest.fail("a finished run was run again"))
+    assert main(words("main-table", csv, out)) == 0
+    again = capsys.readouterr()
+    assert "7 runs, 7 of them finished before." in again.err
+    assert first.rpartition("\n\n")[0] == again.out.rpartition("\n\n")[0]
+    assert document(out) == before
+    assert (out / "results.jsonl").read_text() == lines
+
+
+def test_experiments_share_runs(csv: Path, here: pytest.MonkeyPatch, capsys: Capture) -> None:
+    out = csv.parent / "results"
+    assert main(words("main-table", csv, out)) == 0
+    assert main(words("ablation", csv, out)) == 0
+    assert "8 runs, 2 of them finished before. The rest takes about" in capsys.readouterr().err
+
+
+def test_interrupted_and_repeated_equals_not_interrupted(csv: Path, here: pytest.MonkeyPatch, capsys: Capture) -> None:
+    calls = iter(range(100))
+
+    def press(config: Config, *arguments: Any, **options: Any) -> Result:
+        if next(calls) == 2:
+            signal.raise_signal(signal.SIGINT)  # while the third run trains
+        return train_config(config, *arguments, **options)
+
+    here.setattr("fedrecgel.experiments.tasks.train_config", press)
+    assert main(words("main-table", csv, csv.parent / "results")) == 130
+    said = capsys.readouterr().err
+    assert "stopped, will be continued" in said
+    assert "The same command goes on from here" in said
+    assert len(ResultsLog(csv.parent / "results").read()) == 2
+    here.setattr("fedrecgel.experiments.tasks.train_config", train_config)
+    assert main(words("main-table", csv, csv.parent / "results", "--quiet")) == 0
+    assert main(words("main-table", csv, csv.parent / "straight", "--quiet")) == 0
+    tables = [json.dumps(document(csv.parent / name)) for name in ("results", "straight")]
+    stopped, straight = (_without_times(json.loads(table)) for table in tables)
+    assert stopped == straight
+
+
+def _without_times(table: dict[str, object]) -> dict[str, object]:
+    """The document without what may differ: how long it took and where it lies."""
+    table.pop("command")
+    for row in table["rows"]:  # type: ignore[attr-defined]
+        row.pop("seconds")
+    return table
+
+
+def test_a_failed_run_is_reported_and_the_others_go_on(csv: Path, here: pytest.MonkeyPatch, capsys: Capture) -> None:
+    run = TrainTask.run
+
+    def fail(self: TrainTask, should_stop: object) -> None:
+        if self.config.method.name == "fedmf":
+            raise MemoryError("too large")
+        run(self, should_stop)  # type: ignore[arg-type]
+
+    here.setattr(TrainTask, "run", fail)
+    out = csv.parent / "results"
+    assert main(words("main-table", csv, out)) == 1
+    printed = capsys.readouterr()
+    assert "shop.csv fedmf seed 0: FAILED: MemoryError: too large" in printed.err
+    assert "fedrecgel" in printed.out
+    failed = [record for record in ResultsLog(out).read().values() if record.status == "failed"]
+    assert len(failed) == 2
+    here.setattr(TrainTask, "run", run)
+    assert main(words("main-table", csv, out)) == 0
+    assert "7 runs, 5 of them finished before" in capsys.readouterr().err
+
+
+def test_a_plan_runs_nothing(csv: Path, capsys: Capture) -> None:
+    assert main(words("main-table", csv, csv.parent / "results", "--plan")) == 0
+    printed = capsys.readouterr().out
+    assert "s per run" in printed
+    assert "on one process" in printed
+    assert not (csv.parent / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--datasets", "filmtrus"], "Did you mean 'filmtrust'?"),
+        (["--methods", "fedncv"], "Did you mean 'fedncf'?"),
+        (["--settings", "tune"], "Did you mean 'tuned'?"),
+        (["--settings", "tuned,long"], "takes one of the settings"),
+        (["--seeds", "0"], "should be at least 1"),
+        (["--set", "method.rho_c=1"], "Did you mean 'rho_co'?"),
+    ],
+)
+def test_wrong_input_is_one_clear_sentence(more: list[str], message: str, csv: Path, capsys: Capture) -> None:
+    assert main(words("main-table", csv, csv.parent / "results", *more)) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert not (csv.parent / "results").exists()
+
+
+def test_a_grid_is_made_of_numbers(csv: Path, capsys: Capture) -> None:
+    assert main(words("sensitivity", csv, csv.parent / "results", "--grid", "0,many")) == 2
+    assert "--grid takes numbers" in capsys.readouterr().err

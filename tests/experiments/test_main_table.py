@@ -1,0 +1,101 @@
+"""Marks and comparisons of the main table, on ranks made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedrecgel.evaluation.ranking import Ranks
+from fedrecgel.experiments.cells import Entry, load_runs
+from fedrecgel.experiments.main_table import MainTable, MainTableExperiment
+from fedrecgel.experiments.plan import config_fingerprint
+from fedrecgel.experiments.presets import Presets
+from fedrecgel.experiments.ranks_file import RankFile, write_ranks
+from fedrecgel.experiments.results import Record
+
+N_USERS = 400
+
+
+def experiment(*methods: str, seeds: int = 3) -> MainTableExperiment:
+    return MainTableExperiment(Presets(Path("none")), ("demo",), methods, "tuned", seeds)
+
+
+def lay_out(root: Path, entries: list[Entry], hits: dict[str, float], test: str = "t") -> dict[str, Record]:
+    """Run folders whose users are hit with these probabilities, each seed with its own luck."""
+    records = {}
+    for entry in entries:
+        for origin in entry.origins:
+            seed = origin.config.run.seed
+            generator = np.random.default_rng([seed, len(entry.method)])
+            above = torch.from_numpy(np.where(generator.random(N_USERS) < hits[entry.method], 0, 50))
+            folder = f"runs/{entry.method}-{seed}"
+            ranks = {name: Ranks(above.clone(), torch.zeros_like(above)) for name in ("candidates", "catalogue")}
+            write_ranks(root / folder / "ranks.safetensors", RankFile(test, ranks))
+            summary: dict[str, Any] = {
+                "dataset": "demo",
+                "method": entry.method,
+                "seed": seed,
+                "rounds": 5,
+                "data": {"users": N_USERS},
+                "protocol": {"selection": "last"},
+                "seconds": {"total": 1.0},
+                "bytes": {"up": 4000, "down": 8000},
+                "privacy": {"leaves_device": ["x"]},
+            }
+            mark = config_fingerprint(origin.config)
+            records[mark] = Record("finished", mark, folder, origin.config.to_dict(), summary)
+    return records
+
+
+def reduced(root: Path, hits: dict[str, float], seeds: int = 3) -> MainTable:
+    chosen = experiment(*(name for name in hits if name != "popularity"), seeds=seeds)
+    return chosen.reduce(root, lay_out(root, chosen.entries, hits), "command")
+
+
+def test_best_and_runner_up_are_marked_where_they_are_far_apart(tmp_path: Path) -> None:
+    table = reduced(tmp_path, {"popularity": 0.5, "fedncf": 0.9, "fedrecgel": 0.7, "fedmf": 0.4})
+    marks = {row.method: row.cells["candidates"]["HR@10"].mark for row in table.rows}
+    assert marks == {"fedncf": "best", "fedrecgel": "second", "fedmf": None, "popularity": None}
+    above = {row.method: row.cells["candidates"]["HR@10"].popularity for row in table.rows}
+    assert {name: found.sign for name, found in above.items() if found} == {"fedncf": 1, "fedrecgel": 1, "fedmf": -1}
+    assert above["popularity"] is None
+
+
+def test_nothing_is_marked_where_methods_are_alike(tmp_path: Path) -> None:
+    table = reduced(tmp_path, {"popularity": 0.5, "fedncf": 0.5, "fedrecgel": 0.5, "fedmf": 0.5})
+    assert {cell.mark for row in table.rows for cell in row.cells["candidates"].values()} == {None}
+    assert {pair.comparison.sign for pair in table.pairs} == {0}
+
+
+def test_a_number_can_be_followed_to_its_folders(tmp_path: Path) -> None:
+    table = reduced(tmp_path, {"popularity": 0.5, "fedncf": 0.9})
+    row = next(row for row in table.rows if row.method == "fedncf")
+    assert row.folders == ["runs/fedncf-0", "runs/fedncf-1", "runs/fedncf-2"]
+    assert row.cells["candidates"]["HR@10"].mean == pytest.approx(0.9, abs=0.05)
+    assert row.up == pytest.approx(4000 / (40 * 5))
+
+
+def test_missing_seeds_are_named_and_the_rest_is_compared(tmp_path: Path) -> None:
+    chosen = experiment("fedncf", "fedrecgel")
+    records = lay_out(tmp_path, chosen.entries, {"popularity": 0.5, "fedncf": 0.9, "fedrecgel": 0.6})
+    lost = next(mark for mark, record in records.items() if record.folder == "runs/fedncf-1")
+    del records[lost]
+    table = chosen.reduce(tmp_path, records, "command")
+    row = next(row for row in table.rows if row.method == "fedncf")
+    assert (row.seeds, row.missing_seeds) == ([0, 2], [1])
+    pair = next(pair for pair in table.pairs if {pair.first, pair.second} == {"fedncf", "fedrecgel"})
+    assert pair.comparison.seeds == 2
+
+
+def test_runs_on_other_test_items_are_not_compared(tmp_path: Path) -> None:
+    chosen = experiment("fedncf")
+    hits = {"popularity": 0.5, "fedncf": 0.9}
+    records = lay_out(tmp_path, chosen.entries[:1], hits, test="one")
+    records |= lay_out(tmp_path, chosen.entries[1:], hits, test="another")
+    table = chosen.reduce(tmp_path, records, "command")
+    assert table.pairs == []
+    assert load_runs(tmp_path, chosen.entries[1], records) is not None

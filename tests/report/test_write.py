@@ -1,0 +1,122 @@
+"""The report of a small folder: complete, self-contained, and no number of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from fedrecgel.cli.main import main
+from fedrecgel.report.collect import collect
+from fedrecgel.report.write import write_report
+
+Capture = pytest.CaptureFixture[str]
+SECTIONS = ["main-table", "curves", "sensitivity", "ablation", "landscape", "generalisation", "data", "protocol"]
+SECTIONS += ["privacy", "environment", "runs"]
+
+
+@pytest.fixture(scope="module")
+def page(results: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    out = tmp_path_factory.mktemp("page") / "report.html"
+    write_report(results, out, "fedrecgel report results", figures=False)
+    return out.read_text(encoding="utf-8")
+
+
+def test_every_section_is_there_once(page: str) -> None:
+    assert re.findall(r'<section id="([\w-]+)"', page) == SECTIONS
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert "{{" not in page
+
+
+def test_it_needs_no_network(page: str) -> None:
+    markup = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    assert not re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', markup)
+    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org)", page)
+    script = page[page.rindex("<script>") :]
+    assert not re.search(r"\bfetch\(|XMLHttpRequest|import\(|WebSocket|eval\(|new Function", script)
+
+
+def test_every_figure_has_numbers_and_the_command_that_makes_it(page: str) -> None:
+    keys = re.findall(r'<figure data-figure="\w+" data-key="([^"]+)"', page)
+    (data,) = re.findall(r'<script type="application/json" id="figure-data">(.*?)</script>', page, flags=re.DOTALL)
+    assert set(json.loads(data)["figures"]) == {unescape(key) for key in keys}
+    cards = re.findall(r"<figure.*?</figure>(.*?)</div>", page, flags=re.DOTALL)
+    assert len(cards) == len(keys) > 5
+    assert all("<code>fedrecgel " in card for card in cards)
+
+
+def test_popularity_stands_in_every_table_of_metrics(page: str) -> None:
+    tables = re.findall(r'id="table-((?:main|ablation|sensitivity)[^"]*)".*?</table>', page, flags=re.DOTALL)
+    assert len(tables) == 4
+    for name in tables:
+        body = re.search(rf'id="table-{re.escape(name)}".*?</table>', page, flags=re.DOTALL)
+        assert body is not None
+        assert '<tr class="reference">' in body[0]
+
+
+def test_numbers_are_those_of_the_run_folders(results: Path, page: str) -> None:
+    found = collect(results)
+    for record in found.finished:
+        summary = json.loads((results / record.folder / "summary.json").read_text())
+        hr, ndcg = summary["metrics"]["HR@10"], summary["metrics"]["NDCG@10"]
+        assert f"{100 * hr:.2f} / {100 * ndcg:.2f}" in page
+        assert record.folder in page
+    assert found.main is not None
+    for row in found.main.rows:
+        mine = [json.loads((results / folder / "summary.json").read_text()) for folder in row.folders]
+        mean = sum(summary["metrics"]["HR@10"] for summary in mine) / len(mine)
+        assert row.cells["candidates"]["HR@10"].mean == pytest.approx(mean, abs=1e-12)
+        full = sum(summary["metrics_full"]["NDCG@10"] for summary in mine) / len(mine)
+        assert row.cells["catalogue"]["NDCG@10"].mean == pytest.approx(full, abs=1e-12)
+
+
+def test_the_report_opens_no_model(results: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    ignored = shutil.ignore_patterns("*.safetensors", "checkpoint")
+    shutil.copytree(results, copy, ignore=ignored)
+    assert main(["report", str(copy), "-o", str(tmp_path / "page.html"), "--no-figures"]) == 0
+
+
+def test_tables_and_figures_for_papers(results: Path, tmp_path: Path, capsys: Capture) -> None:
+    pytest.importorskip("matplotlib")
+    assert main(["report", str(results), "-o", str(tmp_path / "page.html")]) == 0
+    tables = {path.suffix for path in (tmp_path / "tables").iterdir()}
+    assert tables == {".md", ".tex"}
+    figures = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert {path.rpartition(".")[2] for path in figures} == {"png", "svg", "pdf"}
+    assert f"{len(figures) // 3} figures" in capsys.readouterr().out
+    for path in (tmp_path / "figures").glob("*.png"):
+        assert path.read_bytes().startswith(b"\x89PNG")
+    text = (tmp_path / "tables" / "results.md").read_text()
+    assert text.startswith("# Results")
+    assert "fedrecgel experiment main-table" in text
+
+
+def test_the_same_results_give_the_same_files(results: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for name in ("one", "two"):
+        write_report(results, tmp_path / name / "page.html", "command")
+    files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*") if path.is_file())
+    differing = [f for f in files if (tmp_path / "one" / f).read_bytes() != (tmp_path / "two" / f).read_bytes()]
+    assert not differing
+
+
+def test_a_single_run_folder_is_enough(results: Path, tmp_path: Path) -> None:
+    run = next(path for path in (results / "runs").iterdir() if "fedncf" in path.name)
+    assert main(["report", str(run), "-o", str(tmp_path / "page.html"), "--no-figures"]) == 0
+    text = (tmp_path / "page.html").read_text()
+    assert '<section id="curves"' in text
+    assert '<section id="main-table"' not in text
+
+
+def test_a_folder_without_runs_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    assert "should hold finished runs" in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "absent")]) == 2
+    assert "There is none" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
