@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.results import patch_runner, words, write_csv
+from tests.results import METHODS, patch_runner, words, write_csv
 
 from fedrecgel.cli.main import main
 from fedrecgel.experiments.config import Config
@@ -30,7 +30,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def document(root: Path, kind: str = "main-table") -> object:
+def document(root: Path, kind: str = "main-table") -> Any:
     return json.loads((root / f"{kind}.json").read_text())
 
 
@@ -123,6 +123,31 @@ def test_a_failed_run_is_reported_and_the_others_go_on(csv: Path, here: pytest.M
     here.setattr(TrainTask, "run", run)
     assert main(words("main-table", csv, out)) == 0
     assert "7 runs, 5 of them finished before" in capsys.readouterr().err
+
+
+def test_slow_methods_may_have_fewer_seeds_and_the_table_says_so(
+    csv: Path, here: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    out = csv.parent / "results"
+    assert main(words("main-table", csv, out, "--seeds-of", f"fedmf=0,{csv}/fedncf=1")) == 0
+    printed = capsys.readouterr()
+    assert "4 runs" in printed.err
+    assert "Not run, too slow or too large: fedmf." in printed.out
+    row = next(row for row in document(out)["rows"] if row["method"] == "fedncf")
+    assert row["seeds"] == [0]
+    assert main(words("main-table", csv, out, "--seeds-of", "fedmf=few")) == 2
+    assert "--seeds-of takes NAME=N" in capsys.readouterr().err
+
+
+def test_models_are_kept_where_something_is_measured_on_them(csv: Path, here: pytest.MonkeyPatch) -> None:
+    for out, more, kept in (
+        ("slim", [], {"fedncf", "fedrecgel"}),
+        ("full", ["--keep-models"], set(METHODS.split(","))),
+    ):
+        assert main(words("main-table", csv, csv.parent / out, "--quiet", *more)) == 0
+        records = ResultsLog(csv.parent / out).read().values()
+        models = {r.run["method"] for r in records if (csv.parent / out / r.folder / "clients.safetensors").exists()}
+        assert models - {"popularity"} == kept
 
 
 def test_a_plan_runs_nothing(csv: Path, capsys: Capture) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from fedrecgel.cli.common import INTERRUPTED, add_set_option
+from fedrecgel.cli.console import Console, describe_plan, duration, probed_plan
 from fedrecgel.data.load import NAMES
 from fedrecgel.errors import ConfigError
 from fedrecgel.experiments.ablation import AblationExperiment
@@ -20,12 +19,11 @@ from fedrecgel.experiments.execute import Experiment, describe_data, describe_en
 from fedrecgel.experiments.flatness import FlatnessSettings
 from fedrecgel.experiments.landscape import LandscapeExperiment
 from fedrecgel.experiments.main_table import MainTableExperiment
-from fedrecgel.experiments.plan import Job, Plan, estimate, probe
+from fedrecgel.experiments.plan import Plan
 from fedrecgel.experiments.presets import SETTINGS, Presets, Setting
 from fedrecgel.experiments.results import ResultsLog
-from fedrecgel.experiments.runner import Outcome, run_tasks, stop_on_interrupt
+from fedrecgel.experiments.runner import run_tasks, stop_on_interrupt
 from fedrecgel.experiments.sensitivity import GRID, SensitivityExperiment
-from fedrecgel.experiments.tasks import split_of
 from fedrecgel.methods import METHODS
 from fedrecgel.report.tables import as_text
 
@@ -77,6 +75,12 @@ def add_parser(subparsers: Subparsers) -> None:
         kind.add_argument("--datasets", metavar="A,B", default="demo", help=f"of {', '.join(NAMES)}")
         if name == "main-table":
             kind.add_argument("--methods", metavar="A,B", help=f"of {', '.join(METHODS)} (default: all)")
+            kind.add_argument(
+                "--seeds-of",
+                metavar="NAME=N,…",
+                default="",
+                help="other numbers of seeds for slow ones, as in gpfedrec=2,amazon-video/cofedrec=0; 0 leaves it out",
+            )
         if name == "sensitivity":
             kind.add_argument("--grid", metavar="X,Y", help="values of the radii (default: the paper's)")
         if name == "landscape":
@@ -89,6 +93,9 @@ def add_parser(subparsers: Subparsers) -> None:
         kind.add_argument("--data-dir", metavar="DIR", help="folder with the raw files of named data sets")
         kind.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at the same time (default 1)")
         kind.add_argument("--plan", action="store_true", help="say what would be run and how long, after short probes")
+        kind.add_argument(
+            "--keep-models", action="store_true", help="also of methods nothing is measured on; some weigh gigabytes"
+        )
         kind.add_argument("--quiet", action="store_true", help="print nothing but errors")
         add_set_option(kind)
         kind.set_defaults(run=run_experiment)
@@ -101,50 +108,22 @@ def _add_landscape_options(parser: ArgumentParser) -> None:
     parser.add_argument("--clients", type=int, default=usual.clients, metavar="N", help="whose examples are the loss")
 
 
-@dataclass
-class _Console:
-    """One line per finished run, with the time that is left."""
-
-    total: int
-    jobs: int
-    quiet: bool
-    done: int = 0
-    failed: int = 0
-    spent: float = 0.0
-
-    def restart(self, total: int) -> None:
-        self.total, self.done, self.spent = total, 0, 0.0
-
-    def say(self, text: str) -> None:
-        if not self.quiet:
-            print(text, file=sys.stderr, flush=True)
-
-    def watch(self, outcome: Outcome) -> None:
-        self.done += outcome.status != "interrupted"
-        self.failed += outcome.status == "failed"
-        self.spent += outcome.seconds
-        left = (self.total - self.done) * self.spent / max(1, self.done) / self.jobs
-        remark = {"finished": f"{outcome.seconds:.1f} s", "interrupted": "stopped, will be continued"}
-        text = remark.get(outcome.status, f"FAILED: {outcome.message}")
-        self.say(f"[{self.done}/{self.total}] {outcome.task.label}: {text}; about {_duration(left)} left")
-
-
 def run_experiment(args: Namespace) -> int:
     """Plan, run what is missing, reduce, print the table."""
     if min(args.seeds, args.jobs) < 1:
         raise ConfigError(f"--seeds and --jobs should be at least 1. Found {args.seeds} and {args.jobs}.")
     experiment, root = experiment_of(args), Path(args.out)
     plan = Plan.of(root, experiment.configs())
-    console = _Console(len(plan.missing), args.jobs, args.quiet)
+    console = Console(len(plan.missing), args.jobs, args.quiet)
     console.say(describe_plan(plan, args.jobs))
     if args.plan:
-        print(_probed(plan, args.jobs))
+        print(probed_plan(plan, args.jobs))
         return 0
     describe_environment(root)
     describe_data(root, experiment.configs())
     started = time.perf_counter()
     with stop_on_interrupt(console.say) as stop:
-        execute(plan, args.jobs, stop, console.watch)
+        execute(plan, args.jobs, stop, console.watch, keep_models=args.keep_models)
         measurements = experiment.measurements(root)
         console.restart(len(measurements))
         for outcome in run_tasks(measurements, args.jobs, stop):
@@ -159,7 +138,7 @@ def run_experiment(args: Namespace) -> int:
     if not args.quiet:
         print(as_text(document))
         page = f"fedrecgel report {shlex.quote(str(root))}"
-        print(f"\n{_duration(time.perf_counter() - started)}; results are in {path}. Make the page with: {page}")
+        print(f"\n{duration(time.perf_counter() - started)}; results are in {path}. Make the page with: {page}")
     return 1 if console.failed else 0
 
 
@@ -172,7 +151,7 @@ def experiment_of(args: Namespace) -> Experiment:
         if len(settings) != 1:
             raise ConfigError(f"The main table takes one of the settings {', '.join(SETTINGS)}. Found {args.settings}.")
         methods = _names("method", args.methods or ",".join(METHODS), METHODS)
-        return MainTableExperiment(presets, datasets, methods, settings[0], args.seeds)
+        return MainTableExperiment(presets, datasets, methods, settings[0], args.seeds, _seeds_of(args.seeds_of))
     if args.experiment == "sensitivity":
         return SensitivityExperiment(presets, datasets, settings, args.seeds, _grid(args.grid))
     if args.experiment == "ablation":
@@ -187,6 +166,17 @@ def _names(kind: str, text: str, valid: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(lookup(kind, name.strip(), known) for name in text.split(",")))
 
 
+def _seeds_of(text: str) -> dict[str, int]:
+    found = {}
+    for part in filter(None, text.split(",")):
+        name, _, count = part.partition("=")
+        lookup("method", name.rpartition("/")[2], METHODS)
+        if not count.isdigit():
+            raise ConfigError(f"--seeds-of takes NAME=N, as in gpfedrec=2. Found '{part}'.")
+        found[name] = int(count)
+    return found
+
+
 def _grid(text: str | None) -> tuple[float, ...]:
     if text is None:
         return GRID
@@ -196,51 +186,31 @@ def _grid(text: str | None) -> tuple[float, ...]:
         raise ConfigError(f"--grid takes numbers, as in 0,0.02,0.5. Found '{text}'.") from error
 
 
-def describe_plan(plan: Plan, jobs: int) -> str:
-    """How many runs, how many finished, how long the rest may take by what earlier runs took."""
-    missing = plan.missing
-    text = f"{len(plan.jobs)} runs, {len(plan.jobs) - len(missing)} of them finished before."
-    if missing:
-        guess = estimate(missing, ResultsLog(plan.root).read().values())
-        text += f" The rest takes about {_duration(guess.seconds / jobs)}" if guess.seconds else ""
-        if guess.unknown:
-            known = ", not counting" if guess.seconds else " Not timed yet:"
-            text += f"{known} {', '.join(guess.unknown)}"
-        text += "."
-    return text
-
-
-def _probed(plan: Plan, jobs: int) -> str:
-    """The plan in a table, timed by the first rounds of each method on each data set."""
-    groups: dict[tuple[str, str], list[Job]] = {}
-    for job in plan.missing:
-        groups.setdefault((job.config.data.name, job.config.method.name), []).append(job)
-    lines, total = [f"{'data set':<22}{'method':<14}{'runs':>6}{'rounds':>10}{'s per run':>12}"], 0.0
-    for (dataset, method), jobs_of in groups.items():
-        config = jobs_of[0].config
-        found = probe(jobs_of[0], split_of(config.data, config.split))
-        total += (found or 0.0) * len(jobs_of)
-        shown = "failed" if found is None else f"{found:.1f}"
-        rounds = "/".join(str(count) for count in sorted({job.config.run.rounds for job in jobs_of}))
-        lines.append(f"{dataset:<22}{method:<14}{len(jobs_of):>6}{rounds:>10}{shown:>12}")
-    return "\n".join([*lines, f"about {_duration(total)} on one process, {_duration(total / jobs)} with --jobs {jobs}"])
-
-
 def _command(args: Namespace) -> str:
     """The command with the options that shape its numbers, so that a reader can repeat them."""
     usual: dict[str, object] = {"configs": "configs", "settings": SETTINGS_OF[args.experiment], "normalisation": "unit"}
-    usual |= {"grid_points": FlatnessSettings().grid, "clients": FlatnessSettings().clients, "out": "results"}
+    usual |= {
+        "grid_points": FlatnessSettings().grid,
+        "clients": FlatnessSettings().clients,
+        "out": "results",
+        "seeds_of": "",
+    }
     words = ["fedrecgel", "experiment", args.experiment, "--datasets", args.datasets, "--seeds", str(args.seeds)]
-    for flag in ("methods", "settings", "rounds", "grid", "grid_points", "clients", "normalisation", "configs", "out"):
+    for flag in (
+        "methods",
+        "seeds_of",
+        "settings",
+        "rounds",
+        "grid",
+        "grid_points",
+        "clients",
+        "normalisation",
+        "configs",
+        "out",
+    ):
         value = getattr(args, flag, None)
         if value is not None and value != usual.get(flag):
             words += [f"--{flag.replace('_', '-')}", str(value)]
     for text in args.assignments:
         words += ["--set", text]
     return shlex.join(words)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -43,7 +43,7 @@ class Experiment(Protocol):
         """The numbers of its table or figure, made of run folders only."""
 
 
-def execute(plan: Plan, jobs: int, stop: Event, watch: Callable[[Outcome], None]) -> None:
+def execute(plan: Plan, jobs: int, stop: Event, watch: Callable[[Outcome], None], *, keep_models: bool = False) -> None:
     """Run the missing jobs of a plan; every one of them, and finished ones not recorded yet, gets its line."""
     log = ResultsLog(plan.root)
     recorded = log.read()
@@ -55,7 +55,7 @@ def execute(plan: Plan, jobs: int, stop: Event, watch: Callable[[Outcome], None]
     tasks: list[Task] = []
     for job in plan.missing:
         of_task[str(plan.root / job.folder)] = job
-        tasks.append(TrainTask(job.label, with_workers(job.config, jobs), plan.root / job.folder))
+        tasks.append(TrainTask(job.label, with_workers(job.config, jobs), plan.root / job.folder, keep_models))
     for outcome in run_tasks(tasks, jobs, stop):
         if isinstance(outcome.task, TrainTask) and outcome.status != "interrupted":
             job = of_task[str(outcome.task.folder)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -21,6 +21,7 @@ from fedrecgel.experiments.cells import (
     entry_of,
     load_runs,
     row_of,
+    shown_name,
 )
 from fedrecgel.experiments.config import Config
 from fedrecgel.experiments.presets import Presets, Setting
@@ -55,6 +56,8 @@ class MainTable:
     published: str
     caveats: dict[str, list[str]]
     """Of each data set."""
+    left_out: list[str]
+    """dataset/method that was not run on purpose."""
     rows: list[Row]
     pairs: list[Pair]
 
@@ -70,6 +73,8 @@ class MainTableExperiment:
     methods: tuple[str, ...]
     setting: Setting
     seeds: int
+    seeds_of: Mapping[str, int] = field(default_factory=dict)
+    """Other numbers of seeds, by method or dataset/method; 0 leaves it out, and the table says so."""
 
     @cached_property
     def entries(self) -> list[Entry]:
@@ -77,10 +82,14 @@ class MainTableExperiment:
         methods = list(dict.fromkeys((POPULARITY, *self.methods)))
         self.presets.check(methods)
         return [
-            entry_of(self.presets, dataset, method, self.setting, self.seeds)
+            entry_of(self.presets, dataset, method, self.setting, count)
             for dataset in self.datasets
             for method in methods
+            if (count := self._seeds(dataset, method))
         ]
+
+    def _seeds(self, dataset: str, method: str) -> int:
+        return self.seeds_of.get(f"{dataset}/{method}", self.seeds_of.get(method, self.seeds))
 
     def configs(self) -> list[Config]:
         """Which runs."""
@@ -102,9 +111,9 @@ class MainTableExperiment:
             pairs += tests
             rows += [_row(runs, tests) for runs in _in_order(present)]
         rows = [_mark(row, rows, pairs) for row in rows]
-        return MainTable(
-            command, self.setting, TEST, SOURCE, {name: caveats_for(name) for name in datasets}, rows, pairs
-        )
+        left_out = [f"{shown_name(d)}/{m}" for d in self.datasets for m in self.methods if not self._seeds(d, m)]
+        caveats = {name: caveats_for(name) for name in datasets}
+        return MainTable(command, self.setting, TEST, SOURCE, caveats, left_out, rows, pairs)
 
 
 def _in_order(present: list[Runs]) -> list[Runs]:

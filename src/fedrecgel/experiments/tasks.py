@@ -45,6 +45,8 @@ class TrainTask:
     label: str
     config: Config
     folder: Path
+    keep_models: bool = False
+    """Keep every model; else only those something is measured on. Dense personal tables weigh gigabytes a run."""
 
     def run(self, should_stop: Callable[[], bool]) -> None:
         """Train, then compare the losses on training and held-out examples."""
@@ -55,6 +57,11 @@ class TrainTask:
             result = train_config(self.config, split, folder, resume=folder.config.exists(), should_stop=should_stop)
         found = generalisation_of(result, split)
         write_text(self.folder / GENERALISATION, json.dumps(None if found is None else asdict(found)) + "\n")
+        if not self.keep_models:
+            folder.checkpoint.unlink(missing_ok=True)  # a finished run needs it no more
+            if found is None:
+                folder.server.unlink(missing_ok=True)
+                folder.clients.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

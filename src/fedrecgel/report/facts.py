@@ -99,7 +99,7 @@ def privacy_table(found: Collected) -> Table:
                 Entry(f"{up / 1e6:.2f} MB", up),
                 Entry(f"{down / 1e6:.2f} MB", down),
                 Entry(group.first["privacy"]["channel"]),
-                Entry(", ".join(leaves), len(leaves)),
+                Entry(", ".join(leaves)),
             ]
         )
     columns = ["method", "up per client and round", "down per client and round", "channel", "leaves the device"]

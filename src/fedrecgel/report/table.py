@@ -142,7 +142,7 @@ def _html(entry: Entry, first: bool) -> str:
     mark = f' class="{entry.mark}"' if entry.mark else ""
     note = f"<small>{escape(entry.note)}</small>" if entry.note else ""
     scope = ' scope="row"' if first else ""
-    style = "text" if entry.value is None and not first else ""
+    style = "text" if entry.value is None and not first and len(entry.text) > 1 else ""
     style += " wide" if len(entry.text) > WIDE and not first else ""
     kind = f' class="{style}"' if style else ""
     return f"<{tag}{scope}{kind}{value}{hint}><span{mark}>{escape(entry.text)}</span>{note}</{tag}>"

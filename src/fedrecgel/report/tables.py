@@ -52,12 +52,14 @@ def _main_of(document: MainTable, dataset: str, rows: Sequence[Row]) -> Table:
         ]
         for row in rows
     ]
+    left_out = [name.partition("/")[2] for name in document.left_out if name.partition("/")[0] == dataset]
     notes = [
         "Percent, mean ± standard deviation over seeds; in brackets the published figure. Ranked among 99 sampled "
         "candidates, in the last two metric columns among all items.",
         f"{MARKS} {VERSUS}",
         f"Test: {document.test}.",
         f"Published figures: {document.published}, quoted as printed.",
+        *([f"Not run, too slow or too large: {', '.join(left_out)}."] if left_out else []),
         *document.caveats[dataset],
     ]
     return Table(f"main-{dataset}", f"{dataset}: HR and NDCG of every method", columns, lines, notes, document.command)
@@ -137,7 +139,8 @@ def _ablation(document: Ablation) -> list[Table]:
 def _versus_full(found: Comparison | None) -> Entry:
     if found is None:
         return Entry("–")
-    return Entry(f"{difference_text(found)} {SIGNS[found.sign]}", found.difference)
+    difference, _, rest = difference_text(found).partition("], ")
+    return Entry(f"{difference}] {SIGNS[found.sign]}", found.difference, note=rest)
 
 
 @tables_of.register

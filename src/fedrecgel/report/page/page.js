@@ -40,10 +40,10 @@
   const hideTip = () => { tip.hidden = true; };
 
   // --- scales ----------------------------------------------------------------------------------------------------
-  function ticks(low, high, count) {
+  function ticks(low, high, count, whole) {
     const raw = (high - low) / Math.max(1, count) || 1;
     const power = 10 ** Math.floor(Math.log10(raw));
-    const step = [1, 2, 2.5, 5, 10].map((k) => k * power).find((k) => k >= raw);
+    const step = Math.max(whole ? 1 : 0, (whole ? [1, 2, 5, 10] : [1, 2, 2.5, 5, 10]).map((k) => k * power).find((k) => k >= raw - 1e-12));
     const found = [];
     for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + step * 1e-9; at += step) found.push(Math.abs(at) < step / 1e6 ? 0 : at);
     return found;
@@ -100,7 +100,7 @@
         svg("text", { x: width - 4, y: 14, "text-anchor": "end", class: "strong" }, root, chart.right);
       }
       svg("text", { x: 4, y: 14, class: "strong" }, root, chart.left);
-      const stops = chart.xTicks || ticks(x0, x1, Math.min(8, inner.w / 70)).filter((t) => t >= x0).map((t) => [t, String(t)]);
+      const stops = chart.xTicks || ticks(x0, x1, Math.min(8, inner.w / 70), true).filter((t) => t >= x0).map((t) => [t, String(t)]);
       for (const [at, text] of stops) svg("text", { x: X(at), y: height - box.bottom + 18, "text-anchor": "middle" }, root, text);
       svg("text", { x: box.left + inner.w / 2, y: height - 4, "text-anchor": "middle" }, root, chart.bottom);
       for (const ref of (chart.references || []).filter((r) => !hidden.has(r.name))) {
@@ -182,12 +182,13 @@
       place.replaceChildren();
       const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": "megabytes per client and round" }, place);
       rows.forEach((r, i) => {
-        const y = i * row + 6, W = (v) => Math.max(1.5, (width - left - 86) * v / most);
+        const y = i * row + 6, W = (v) => Math.max(1.5, (width - left - 104) * v / most);
+        const size = (v) => v < 0.1 ? `${(1000 * v).toFixed(1)} kB` : `${v.toFixed(2)} MB`;
         svg("text", { x: left - 10, y: y + 17, "text-anchor": "end", class: "strong" }, root, r.name);
         svg("rect", { x: left, y, width: W(r.up), height: 10, rx: 3, fill: "var(--c0)" }, root);
         svg("rect", { x: left, y: y + 13, width: W(r.down), height: 10, rx: 3, fill: "var(--c5)", opacity: 0.75 }, root);
-        svg("text", { x: left + W(r.up) + 6, y: y + 9.5 }, root, `${r.up.toFixed(2)} MB up`);
-        svg("text", { x: left + W(r.down) + 6, y: y + 22.5 }, root, `${r.down.toFixed(2)} MB down`);
+        svg("text", { x: left + W(r.up) + 6, y: y + 9.5 }, root, `${size(r.up)} up`);
+        svg("text", { x: left + W(r.down) + 6, y: y + 22.5 }, root, `${size(r.down)} down`);
       });
     });
   }
@@ -426,6 +427,12 @@
       });
       body.append(...rows);
     }));
+  }
+  for (const cell of document.querySelectorAll("td[title], th[title]")) {
+    const hint = cell.title;  // shown at once and by touch, unlike the browser's own
+    cell.removeAttribute("title"); cell.dataset.hint = hint; cell.setAttribute("aria-description", hint);
+    cell.addEventListener("pointermove", (event) => showTip(event, hint, []));
+    cell.addEventListener("pointerleave", hideTip);
   }
   for (const cell of document.querySelectorAll("td span, th span")) {
     if (!/[▲▼≈]/.test(cell.textContent)) continue;
