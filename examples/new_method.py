@@ -14,7 +14,8 @@ import fedrecgel as fr
 from fedrecgel.data.federation import ClientBatch
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import ClientResult, Download, Inbox, Problem, Server, Upload
-from fedrecgel.tensors import Ids, Tensors
+from fedrecgel.tables import State
+from fedrecgel.tensors import Ids
 from fedrecgel.testing import check_method
 
 
@@ -30,23 +31,24 @@ class TinyMF(fr.Method):
     def init_server(self, problem: Problem, draws: Draws) -> Server:
         return Server({"item": problem.tensor(draws.generator("init").normal(0, 0.1, (problem.n_items, 16)))})
 
-    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> Tensors:
-        return {"user": problem.tensor(0.1 * draws.normal("init", 0, ids.numpy(), 16))}
+    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
+        return State({"user": problem.tensor(0.1 * draws.normal("init", 0, ids.numpy(), 16))})
 
     def client_update(
-        self, private: Tensors, down: Download, batch: ClientBatch, round: int, draws: Draws
+        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
     ) -> ClientResult:
         user, rows, weights = private["user"], down.shared["item"][batch.rows], batch.row_weights(None)
         logits = (rows @ user[:, :, None]).squeeze(2)
         error = weights * (torch.sigmoid(logits) - batch.row_labels)
         loss = (weights * torch.nn.functional.softplus(logits) - weights * batch.row_labels * logits).sum(1)
         upload = Upload(batch.ids, {}, {"item": error[:, :, None] * user[:, None]}, batch.rows, torch.ones_like(loss))
-        return ClientResult({"user": user - self.lr * (error[:, None] @ rows).squeeze(1)}, upload, loss)
+        stepped = user - self.lr * (error[:, None] @ rows).squeeze(1)
+        return ClientResult(State({"user": stepped}), upload, loss)
 
-    def server_update(self, server: Server, inbox: Inbox, round: int) -> Server:
+    def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
         return Server({"item": server.shared["item"] - self.lr * inbox.total()["item"]})
 
-    def score(self, private: Tensors, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
         return (down.shared["item"][items] @ private["user"][:, :, None]).squeeze(2)
 
 

@@ -50,6 +50,12 @@ class Draws:
         normal: npt.NDArray[np.float64] = radius * np.cos(angle)
         return normal
 
+    def laplace(self, purpose: str, round: int, clients: Integers, size: int) -> npt.NDArray[np.float64]:
+        """Laplace noise of scale 1, [C, size], by inverting its distribution function."""
+        chance = self.uniform(purpose, round, clients[:, None], np.arange(size)[None, :]) - 0.5
+        noise: npt.NDArray[np.float64] = -np.sign(chance) * np.log1p(-2 * np.abs(chance))
+        return noise
+
     def generator(self, purpose: str, round: int = 0) -> np.random.Generator:
         """A generator for what the server draws: initial tensors, cohorts."""
         return np.random.default_rng(self._key(purpose, round))

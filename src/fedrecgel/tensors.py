@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
+from mmap import mmap
+from tempfile import TemporaryFile
 
 import torch
 from jaxtyping import Float, Int
@@ -18,6 +21,9 @@ Tensors = dict[str, Tensor]
 
 Ids = Int[Tensor, " C"]
 """Numbers of clients."""
+
+ON_DISK_FROM = 2 << 30
+"""Bytes from which a tensor of all clients lives in a file that the system writes out when memory is short."""
 
 
 @dataclass(frozen=True)
@@ -71,3 +77,15 @@ def copied(values: Mapping[str, Tensor]) -> Tensors:
 def n_bytes(values: Mapping[str, Tensor]) -> int:
     """What these tensors weigh on the wire."""
     return sum(value.numel() * value.element_size() for value in values.values())
+
+
+def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros whose memory is taken page by page where it is written: most of a million clients may never be drawn."""
+    size = prod(shape) * dtype.itemsize
+    if device.type != "cpu" or size == 0:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    if size < ON_DISK_FROM:
+        return torch.frombuffer(mmap(-1, size), dtype=dtype).view(shape)
+    with TemporaryFile() as file:  # without a name: it is gone with the tensor, in the folder that TMPDIR names
+        file.truncate(size)
+        return torch.frombuffer(mmap(file.fileno(), size), dtype=dtype).view(shape)

@@ -24,9 +24,10 @@ from fedrecgel.draws import Draws
 from fedrecgel.engine.local import LocalEngine
 from fedrecgel.engine.run import run
 from fedrecgel.engine.store import ClientStore
-from fedrecgel.methods.base import ClientResult, Download, Method, Problem, Server
+from fedrecgel.methods.base import ClientResult, Method, Problem, Server
 from fedrecgel.privacy.channel import Plain
-from fedrecgel.tensors import Factors, Summed, Tensors
+from fedrecgel.tables import State
+from fedrecgel.tensors import Factors, Summed, Tensors, copied
 
 TOLERANCE = 1e-10
 """Relative, in float64: room for another order of summation, not for a mistake."""
@@ -55,7 +56,8 @@ def check_batch_independence(method: Method) -> None:
     together = setting.update(torch.arange(8))
     for row in range(8):
         alone = setting.update(torch.tensor([row]))
-        _same(_slice(together.private, row), _slice(alone.private, 0), f"private tensors of client {row} trained alone")
+        own = _whole(together.private.of(slice(row, row + 1)))
+        _same(own, _whole(alone.private), f"private state of client {row} trained alone")
         _same(_sent(together, row, setting), _sent(alone, 0, setting), f"upload of client {row} trained alone")
 
 
@@ -65,7 +67,7 @@ def check_padding_invariance(method: Method) -> None:
     ids = torch.arange(5)
     plain = setting.update(ids)
     padded = setting.update(ids, lambda batch: _widen(batch, 7))
-    _same(plain.private, padded.private, "private tensors with more padding")
+    _same(_whole(plain.private), _whole(padded.private), "private state with more padding")
     for row in range(len(ids)):
         _same(_sent(plain, row, setting), _sent(padded, row, setting), "upload with more padding")
 
@@ -77,7 +79,8 @@ def check_upload_order(method: Method) -> None:
     servers = []
     for order in ((0, 1, 2), (2, 0, 1)):
         inbox = Plain().collect([parts[k] for k in order], setting.split.n_items, method.server_needs)
-        servers.append(method.server_update(setting.server, inbox, 0).shared)
+        server = Server(copied(setting.server.shared), copied(setting.server.kept))
+        servers.append(method.server_update(server, inbox, 0, setting.draws).shared)
     _same(servers[0], servers[1], "server after uploads in another order")
 
 
@@ -87,7 +90,7 @@ def check_only_sends_leaves(method: Method) -> None:
     result = setting.update(torch.arange(4))
     names = {*result.upload.dense, *result.upload.rows}
     assert names <= method.sends, f"{sorted(names - method.sends)} leave the device but are not in `sends`"
-    secret = set(result.private) - method.sends
+    secret = {*result.private.tensors, *result.private.tables} - method.sends
     assert not secret & names, f"private tensors {sorted(secret & names)} leave the device"
 
 
@@ -96,14 +99,15 @@ def check_resuming(method: Method) -> None:
     straight, parted = _Setting(method), _Setting(method)
     last = list(run(method, straight.engine, straight.server, 3, straight.draws))[-1].server
     halfway = list(run(method, parted.engine, parted.server, 2, parted.draws))[-1].server
-    saved = {name: value.clone() for name, value in parted.engine.store.tensors().items()}
+    saved = State.unpacked(copied(parted.engine.store.everyone().packed()))
     fresh = _Setting(method)
     fresh.engine.store.load(saved)
     resumed = list(run(method, fresh.engine, halfway, 3, fresh.draws, start=2))[-1].server
     for name, value in last.shared.items():
         assert torch.equal(value, resumed.shared[name]), f"'{name}' differs after resuming"
-    for name, value in straight.engine.store.tensors().items():
-        assert torch.equal(value, fresh.engine.store.tensors()[name]), f"private '{name}' differs after resuming"
+    found, wanted = _whole(fresh.engine.store.everyone()), _whole(straight.engine.store.everyone())
+    for name, value in wanted.items():
+        assert torch.equal(value, found[name]), f"private '{name}' differs after resuming"
 
 
 def check_checkerboard(method: Method, rounds: int) -> None:
@@ -116,11 +120,9 @@ def check_checkerboard(method: Method, rounds: int) -> None:
     server = list(run(method, setting.engine, setting.server, rounds, setting.draws))[-1].server
     everyone = torch.arange(split.n_users)
     down = method.broadcast(server, everyone)
-    scores = method.score(
-        setting.engine.store.read(everyone),
-        Download(method.unpack(down.shared), down.each),
-        torch.arange(split.n_items).expand(split.n_users, -1),
-    )
+    received = down.of(method.unpack(down.shared), everyone)
+    catalogue = torch.arange(split.n_items).expand(split.n_users, -1)
+    scores = method.score(setting.engine.store.read(everyone), received, catalogue)
     same, unseen = torch.from_numpy(own), torch.from_numpy(~shown)
     right = _mean_where(scores, same & unseen) > _mean_where(scores, ~same & unseen)
     assert right.double().mean() >= 0.9, f"the checkerboard is learnt for {right.double().mean():.0%} of users only"
@@ -144,9 +146,8 @@ class _Setting:
         if callable(change):
             batch = change(batch)
         private = self.engine.store.read(ids)
-        return self.method.client_update(
-            private, Download(self.method.unpack(down.shared), down.each), batch, 0, self.draws
-        )
+        received = down.of(self.method.unpack(down.shared), slice(None))
+        return self.method.client_update(private, received, batch, 0, self.draws)
 
 
 def _random_split() -> Split:
@@ -176,8 +177,9 @@ def _sent(result: ClientResult, row: int, setting: _Setting) -> Tensors:
     return {**sent, "weight": upload.weight[row]}
 
 
-def _slice(tensors: Tensors, row: int) -> Tensors:
-    return {name: value[row] for name, value in tensors.items()}
+def _whole(state: State) -> Tensors:
+    """All that is private, with tables dense."""
+    return {**state.tensors, **{name: table.dense() for name, table in state.tables.items()}}
 
 
 def _mean_where(scores: Tensor, mask: Tensor) -> Tensor:

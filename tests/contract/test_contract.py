@@ -12,13 +12,45 @@ from fedrecgel.testing import check_method
 FAST: dict[str, Any] = {"gmf_dim": 8, "mlp_dim": 16, "fraction": 1.0, "server_lr": 0.01}
 """A small model with everyone in every round, so that sixty rounds are enough."""
 
-SETTINGS: dict[str, dict[str, Any]] = {"popularity": {}, "fedncf": FAST, "fedrecgel": FAST}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "popularity": {},
+    "fedmf": {"lr": 0.1},
+    "fedncf": FAST,
+    "perfedrec": {"fraction": 1.0, "clusters": 2},
+    "pfedrec": {"lr_eta": 1.0},
+    "fedrap": {"lr_items": 60.0, "lr_network": 0.1, "lambda_": 0.01, "mu": 1e-3, "epochs": 3, "round_decay": 0.99},
+    "cofedrec": {"lr_eta": 1.0, "clusters": 4},
+    "gpfedrec": {"lr_eta": 20.0},
+    "fedrecgel": FAST,
+}
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_contract(name: str) -> None:
     kind = METHODS[name]
     check_method(kind(**SETTINGS[name]), learns=kind.kind != "reference")
+
+
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    *[
+        (name, {**SETTINGS[name], **values})
+        for name, kind in METHODS.items()
+        if name != "fedrecgel"
+        for values in kind.variants.values()
+    ],
+    ("fedmf", {"updates": "batch", "aggregation": "mean"}),
+    ("fedrap", {"weight_decay": 0.0, "epochs": 2, "batch_size": 16}),
+    ("pfedrec", {"alone": True, "batch_size": 16, "epochs": 2}),
+    ("fedrap", {"alone": True}),
+    ("perfedrec", {"noise": 0.1, "noise_rows": 3}),
+    ("cofedrec", {"anchors": 20, "storage": "bfloat16", "batch_size": 16, "epochs": 2}),
+    ("gpfedrec", {"graph": "scalable", "neighbours": 3, "noise": 0.01, "centred": True, "hops": 2}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), VARIANTS)
+def test_contract_of_options(name: str, options: dict[str, Any]) -> None:
+    check_method(METHODS[name](**options), learns=False)
 
 
 @pytest.mark.parametrize("options", [{"order": "user-first"}, METHODS["fedrecgel"].variants["paper"]])

@@ -51,7 +51,7 @@ def update(method: Method) -> tuple[Tensors, Tensors, torch.Tensor, torch.Tensor
     result = method.client_update(private, down, Federation(SPLIT).batch(ids, 0, draws), 0, draws)
     mean = Plain().collect([result.upload], SPLIT.n_items, method.server_needs).mean()
     items = torch.arange(SPLIT.n_items).expand(SPLIT.n_users, -1)
-    return mean, result.private, result.loss, method.score(private, down, items)
+    return mean, result.private.tensors, result.loss, method.score(private, down, items)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: f"{type(m).__name__}-{m.user_optimiser}")

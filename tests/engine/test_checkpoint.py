@@ -11,6 +11,7 @@ import fedrecgel
 from fedrecgel.engine.checkpoint import Checkpoint, Snapshot, read_tensors, write_atomically, write_tensors
 from fedrecgel.errors import RunFolderError, StorageError
 from fedrecgel.methods.base import Server
+from fedrecgel.tables import PersonalTable, State
 from fedrecgel.tensors import Tensors
 
 
@@ -31,24 +32,32 @@ def equal(first: Tensors, second: Tensors) -> bool:
 @pytest.mark.parametrize("with_best", [False, True])
 @pytest.mark.parametrize("kept", [{}, {"a.m": torch.ones(2)}])
 def test_round_trip(with_best: bool, kept: Tensors, tmp_path: Path) -> None:
-    best = Snapshot(4, tensors(1), tensors(2)) if with_best else None
-    written = Checkpoint(9, "abc", Server(tensors(), kept), tensors(3), best, {"seconds_total": 1.5, "best": 0.1 + 0.2})
+    totals = {"seconds_total": 1.5, "best": 0.1 + 0.2}
+    written = Checkpoint(9, "abc", Server(tensors(), kept), State(tensors(3)), 4 if with_best else None, totals)
     written.write(tmp_path / "deep" / "state")
     found = Checkpoint.read(tmp_path / "deep" / "state")
     assert (found.round, found.run, found.totals) == (9, "abc", written.totals)
     assert equal(found.server.shared, written.server.shared)
     assert equal(found.server.kept, kept)
-    assert equal(found.clients, written.clients)
-    assert (found.best is not None) == with_best
-    if found.best is not None and best is not None:
-        assert found.best.round == 4
-        assert equal(found.best.shared, best.shared)
-        assert equal(found.best.clients, best.clients)
+    assert equal(found.clients.tensors, written.clients.tensors)
+    assert found.best_round == written.best_round
+
+
+def test_round_trip_of_a_snapshot(tmp_path: Path) -> None:
+    tables = {"items": PersonalTable.common(torch.randn(7, 2), 5)}
+    written = Snapshot(4, tensors(1), State(tensors(2), tables))
+    written.write(tmp_path / "best")
+    found = Snapshot.read(tmp_path / "best")
+    assert found.round == 4
+    assert equal(found.shared, written.shared)
+    assert equal(found.clients.packed(), written.clients.packed())
+    with pytest.raises(RunFolderError, match="should be a checkpoint"):
+        Checkpoint.read(tmp_path / "best")
 
 
 def test_an_endless_best_value_survives(tmp_path: Path) -> None:
     """Before the first evaluation the best value is minus infinity."""
-    Checkpoint(1, "", Server(tensors()), {}, None, {"best_value": float("-inf")}).write(tmp_path / "state")
+    Checkpoint(1, "", Server(tensors()), State(), None, {"best_value": float("-inf")}).write(tmp_path / "state")
     assert Checkpoint.read(tmp_path / "state").totals["best_value"] == float("-inf")
 
 
@@ -106,7 +115,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize("left", [0, 4, 100, -1])
 def test_a_truncated_file(left: int, tmp_path: Path) -> None:
     path = tmp_path / "state"
-    Checkpoint(1, "", Server(tensors()), tensors(), None, {}).write(path)
+    Checkpoint(1, "", Server(tensors()), State(tensors()), None, {}).write(path)
     path.write_bytes(path.read_bytes()[:left])
     with pytest.raises(StorageError, match="should be a complete safetensors file"):
         Checkpoint.read(path)

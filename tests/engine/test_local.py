@@ -18,7 +18,7 @@ from fedrecgel.methods.base import ClientResult, Download, Method, Server
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrecgel import FedRecGEL
 from fedrecgel.methods.popularity import Popularity
-from fedrecgel.tensors import Tensors
+from fedrecgel.tables import State
 
 SPLIT = random_split(n_users=14, n_items=130, validation=True)
 
@@ -36,7 +36,8 @@ def trained(method: Method, local: LocalSettings | None = None, rounds: int = 3)
 def test_chunks_do_not_matter(method: Method, size: int) -> None:
     usual, usual_server = trained(method)
     other, other_server = trained(method, LocalSettings(chunk_examples=size, chunk_scores=size))
-    for first, second in ((usual.store.tensors(), other.store.tensors()), (usual_server.shared, other_server.shared)):
+    private = (usual.store.everyone().packed(), other.store.everyone().packed())
+    for first, second in (private, (usual_server.shared, other_server.shared)):
         for name in first:
             torch.testing.assert_close(first[name], second[name], rtol=1e-9, atol=1e-11)
     for held_out in ("test", "validation"):
@@ -51,12 +52,13 @@ def test_workers_do_not_change_a_bit(workers: int) -> None:
     method = FedRecGEL(**{**TINY, "fraction": 1.0})
     usual, usual_server = trained(method, LocalSettings(workers=3, chunk_examples=60))
     other, other_server = trained(method, LocalSettings(workers=workers, chunk_examples=60))
-    for first, second in ((usual.store.tensors(), other.store.tensors()), (usual_server.shared, other_server.shared)):
+    private = (usual.store.everyone().packed(), other.store.everyone().packed())
+    for first, second in (private, (usual_server.shared, other_server.shared)):
         assert all(torch.equal(first[name], second[name]) for name in first)
     blocks = LocalSettings(workers=workers, chunk_scores=200)
     for against in ("candidates", "catalogue"):
         alone = engine_of(method, SPLIT, local=blocks)
-        alone.store.load(usual.store.tensors())
+        alone.store.load(usual.store.everyone())
         assert pairs(alone.ranks(usual_server, "test", against)) == pairs(usual.ranks(usual_server, "test", against))
 
 
@@ -115,7 +117,7 @@ class Fragile(FedNCF):
     fragile: ClassVar[int] = 0
 
     def client_update(
-        self, private: Tensors, down: Download, batch: ClientBatch, round: int, draws: Draws
+        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
     ) -> ClientResult:
         if round == 1 and self.fragile in batch.ids.tolist():
             raise KeyboardInterrupt
@@ -130,11 +132,11 @@ def test_an_interrupted_round_leaves_no_trace() -> None:
     server = method.init_server(problem_of(SPLIT), engine.draws)
     rounds = run(method, engine, server, 3, engine.draws)
     server = next(rounds).server
-    before = {name: value.clone() for name, value in engine.store.tensors().items()}
+    before = {name: value.clone() for name, value in engine.store.everyone().tensors.items()}
     shared = {name: value.clone() for name, value in server.shared.items()}
     with pytest.raises(KeyboardInterrupt):
         next(rounds)
-    after: dict[str, Tensor] = engine.store.tensors()
+    after: dict[str, Tensor] = engine.store.everyone().tensors
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert all(torch.equal(shared[name], server.shared[name]) for name in shared)
     assert int(before["user_steps"].max()) == 1

@@ -28,7 +28,7 @@ def test_saving_and_opening_loses_nothing(result: Result, tmp_path: Path) -> Non
     assert again.history == result.history
     assert again.config.to_dict() == result.config.to_dict()
     assert (again.user_ids, again.item_ids) == (result.user_ids, result.item_ids)
-    for mine, theirs in ((again.shared, result.shared), (again.clients, result.clients)):
+    for mine, theirs in ((again.shared, result.shared), (again.clients.tensors, result.clients.tensors)):
         assert set(mine) == set(theirs)
         assert all(torch.equal(mine[name], theirs[name]) for name in mine)
     for user in result.user_ids:
@@ -47,9 +47,8 @@ def test_recommendations_are_the_best_items_not_trained_on(result: Result) -> No
     method = result.config.method.build()
     users: list[int | str] = [*result.user_ids]
     for number, user in enumerate(users):
-        private = {name: value[number : number + 1] for name, value in result.clients.items()}
         down = Download(method.unpack(result.shared))
-        scores = method.score(private, down, torch.arange(120)[None, :])[0]
+        scores = method.score(result.clients.of(slice(number, number + 1)), down, torch.arange(120)[None, :])[0]
         own = SPLIT.train.items[SPLIT.train.ptr[number] : SPLIT.train.ptr[number + 1]].tolist()
         allowed = {result.item_ids[item]: float(scores[item]) for item in range(120) if item not in own}
         found = result.recommend(user, k=7)

@@ -96,7 +96,7 @@ def test_the_reported_round_is_the_selected_one(selection: str, tmp_path: Path) 
     assert result.summary["protocol"]["selection"] == selection
     assert result.metrics == {name: result.history[expected - 1][name] for name in result.metrics}
     straight = train_config(config(rounds=expected, ks=(3, 20)), SPLIT)
-    for path, tensors in ((folder.server, straight.shared), (folder.clients, straight.clients)):
+    for path, tensors in ((folder.server, straight.shared), (folder.clients, straight.clients.tensors)):
         saved, _ = read_tensors(path)
         assert all(torch.equal(saved[name], value) for name, value in tensors.items())
     assert selection == "last" or expected < 8  # else this test shows nothing

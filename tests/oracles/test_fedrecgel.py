@@ -107,7 +107,7 @@ def test_equals_one_client_at_a_time(split: Split, name: str, chunk_examples: in
             batched = mean[key] + mean["g_norm"] * server.shared[key] if method.g_norm else mean[key]
             assert_close(batched, total / weights, f"round {t}: gradient of {key}")
         optimiser.step()
-        server = method.server_update(server, trained.inbox, t)
+        server = method.server_update(server, trained.inbox, t, draws)
         for key, parameter in parameters.items():
             assert_close(server.shared[key], parameter.detach(), f"round {t}: {key}")
         for number, user in enumerate(engine.store.read(engine.population())["user"]):
@@ -138,7 +138,7 @@ def test_fedncf_is_fedrecgel_with_zero_radii(split: Split) -> None:
         engine, server, draws = engine_for(method, split)
         for t in range(ROUNDS):
             cohort = method.cohort(server, engine.population(), t, draws)
-            server = method.server_update(server, engine.train(server, cohort, t).inbox, t)
+            server = method.server_update(server, engine.train(server, cohort, t).inbox, t, draws)
         servers.append(server.shared)
         users.append(engine.store.read(engine.population())["user"])
     assert all(torch.equal(servers[0][name], servers[1][name]) for name in servers[0])

@@ -81,7 +81,7 @@ class Contender:
         """One round; returns its cohort."""
         cohort = self.method.cohort(self.server, self.engine.population(), self.round, self.draws)
         trained = self.engine.train(self.server, cohort, self.round)
-        self.server = self.method.server_update(self.server, trained.inbox, self.round)
+        self.server = self.method.server_update(self.server, trained.inbox, self.round, self.draws)
         self.round += 1
         return cohort
 

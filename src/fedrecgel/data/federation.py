@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -27,6 +28,10 @@ class SamplingSettings:
     """Unobserved items per positive: distinct for that positive, drawn anew each round (N in section 5)."""
     exclude_heldout_from_negatives: bool = False
     """The leaky rule of the PFedRec family: held-out items are never drawn as negatives. Marked in results."""
+    redraw: bool = True
+    """Draw negatives anew each round; false keeps those of round 0, which caps what personal tables grow to."""
+    repeats: bool = False
+    """Train on every row, as samplers of the PFedRec family do, not on distinct items; differs where rows repeat."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,39 @@ class ClientBatch:
         if chunk is not None:
             position = torch.arange(self.mask.shape[1], device=size.device)[None, :]
             size = torch.minimum(size - position // chunk * chunk, torch.tensor(chunk, device=size.device))
-        weights = self.mask / size.clamp(min=1).to(self.labels.dtype)
+        return self._on_rows(self.mask / size.clamp(min=1).to(self.labels.dtype))
+
+    def steps(self, size: int, round: int, draws: Draws, epoch: int = 0) -> Iterator[Float[Tensor, "C K"]]:
+        """One epoch of mini-batches of shuffled examples, each as the weights of distinct items in its mean.
+
+        A client with fewer batches than others gets weights of zero when it has run out.
+        """
+        width = self.mask.shape[1]
+        if width <= size:
+            yield self.row_weights(None)
+            return
+        chance = draws.uniform(f"batches/{epoch}", round, self.ids.numpy()[:, None], np.arange(width)[None, :])
+        chance[~self.mask.cpu().numpy()] = np.inf  # padding comes last
+        position = torch.from_numpy(chance.argsort(1).argsort(1)).to(self.mask.device)
+        for first in range(0, width, size):
+            inside = self.mask & (position >= first) & (position < first + size)
+            yield self._on_rows(inside / inside.sum(1, keepdim=True).clamp(min=1).to(self.labels.dtype))
+
+    def triples(self, round: int, draws: Draws) -> tuple[Int[Tensor, "C T"], Int[Tensor, "C T"], Bool[Tensor, "C T"]]:
+        """As many (positive, negative) pairs as there are positives, for pairwise losses: slots, and a mask.
+
+        Positives are drawn with replacement; the negative is the first of those drawn for this turn's positive.
+        """
+        n_own = (self.labels > 0).sum(1)
+        stride = int((self.n_examples // n_own.clamp(min=1)).max())  # a positive and its negatives
+        turns = torch.arange(int(n_own.max()), device=self.mask.device)
+        valid = turns < n_own[:, None]
+        chance = draws.uniform("triples", round, self.ids.numpy()[:, None], turns.cpu().numpy()[None, :])
+        drawn = (torch.from_numpy(chance).to(self.mask.device) * n_own[:, None]).long()
+        negative = (turns * stride + 1).expand_as(drawn).where(valid, 0)
+        return self.slots.gather(1, drawn * stride), self.slots.gather(1, negative), valid
+
+    def _on_rows(self, weights: Float[Tensor, "C L"]) -> Float[Tensor, "C K"]:
         return torch.zeros_like(self.rows, dtype=self.labels.dtype).scatter_add_(1, self.slots, weights)
 
 
@@ -108,7 +145,9 @@ class Federation:
 
     def n_examples(self, ids: Ids) -> Int[Tensor, " C"]:
         """|S_u| of each client: known before anything is drawn."""
-        return torch.from_numpy(self.split.train.sizes(ids.numpy()) * (1 + self.settings.negatives))
+        train, users = self.split.train, ids.numpy()
+        positives = train.n_rows(users) if self.settings.repeats else train.sizes(users)
+        return torch.from_numpy(positives * (1 + self.settings.negatives))
 
     def batch(self, ids: Ids, round: int, draws: Draws) -> ClientBatch:
         """This round's examples of some clients; the same whatever other clients are in the batch."""
@@ -118,13 +157,16 @@ class Federation:
         """Draw this round's examples of many clients at once."""
         train, k = self.split.train, self.settings.negatives
         users = ids.numpy()
+        drawn = round if self.settings.redraw else 0
         owner, at = train.flat(users)
+        if self.settings.repeats:
+            owner, at = np.repeat(owner, train.counts[at]), np.repeat(at, train.counts[at])
         client = users[owner]
-        nth = at - train.ptr[client]
-        shuffled = np.lexsort((draws.uniform("order", round, client, nth), owner))
+        nth = np.arange(len(owner)) - np.searchsorted(owner, owner)
+        shuffled = np.lexsort((draws.uniform("order", drawn, client, nth), owner))
         at, nth = at[shuffled], nth[shuffled]  # owners and clients are sorted already
         numbers = nth[:, None] * k + np.arange(k)[None, :]
-        negatives = self._avoided.outside(client, draws.uniform("negatives", round, client[:, None], numbers))
+        negatives = self._avoided.outside(client, draws.uniform("negatives", drawn, client[:, None], numbers))
         items = np.concatenate([train.items[at][:, None], negatives], axis=1).reshape(-1)
         counts = np.concatenate([train.counts[at][:, None], np.zeros_like(negatives)], axis=1).reshape(-1)
         keys = np.repeat(owner, 1 + k) * self.n_items + items

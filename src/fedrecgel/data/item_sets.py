@@ -48,6 +48,12 @@ class ItemSets:
         """How many distinct items each of these users has."""
         return self.ptr[users + 1] - self.ptr[users]
 
+    def n_rows(self, users: IntArray) -> IntArray:
+        """How many rows each of these users has, repeats included."""
+        before = np.concatenate([[0], np.cumsum(self.counts, dtype=np.int64)])
+        rows: IntArray = before[self.ptr[users + 1]] - before[self.ptr[users]]
+        return rows
+
     def flat(self, users: IntArray) -> tuple[IntArray, IntArray]:
         """Every item of these users: the position in `users` it belongs to, and its index into `items`."""
         sizes = self.sizes(users)

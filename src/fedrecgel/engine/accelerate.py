@@ -13,7 +13,7 @@ from fedrecgel.methods.base import ClientResult, Download, Method, Upload
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrecgel import FedRecGEL
 from fedrecgel.nn.native import kernel, usable
-from fedrecgel.tensors import Tensors
+from fedrecgel.tables import State
 
 
 def accelerated(method: Method) -> Method | None:
@@ -31,7 +31,7 @@ def accelerated(method: Method) -> Method | None:
 
 
 def _native_update(
-    method: FedNCF, rho_co: float, rho_ur: float, private: Tensors, down: Download, batch: ClientBatch
+    method: FedNCF, rho_co: float, rho_ur: float, private: State, down: Download, batch: ClientBatch
 ) -> ClientResult | None:
     compiled, user = kernel(method.model), private["user"]
     if compiled is None or not usable(user.dtype, user.device):
@@ -46,7 +46,7 @@ def _native_update(
 class NativeScores(FedNCF):
     """Scores through the kernel."""
 
-    def score(self, private: Tensors, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
         """As FedNCF."""
         compiled, user = kernel(self.model), private["user"]
         if compiled is None or not usable(user.dtype, user.device):
@@ -59,7 +59,7 @@ class NativeFedNCF(NativeScores):
     """FedNCF through the kernel."""
 
     def client_update(
-        self, private: Tensors, down: Download, batch: ClientBatch, round: int, draws: Draws
+        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
     ) -> ClientResult:
         """As FedNCF; on another device or in double precision literally so."""
         native = _native_update(self, 0.0, 0.0, private, down, batch)
@@ -71,7 +71,7 @@ class NativeFedRecGEL(NativeScores, FedRecGEL):
     """FedRecGEL through the kernel."""
 
     def client_update(
-        self, private: Tensors, down: Download, batch: ClientBatch, round: int, draws: Draws
+        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
     ) -> ClientResult:
         """As FedRecGEL; on another device or in double precision literally so."""
         native = _native_update(self, self.rho_co, self.rho_ur, private, down, batch)

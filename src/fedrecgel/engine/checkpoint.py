@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 
 from fedrecgel.errors import RunFolderError, StorageError
 from fedrecgel.methods.base import Server
+from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
 
 FORMAT = "fedrecgel-1"
@@ -84,13 +85,39 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, Any]]:
         ) from error
 
 
+def _write_groups(path: Path, groups: Mapping[str, Tensors], about: Mapping[str, Any]) -> None:
+    write_tensors(path, {f"{group}/{name}": v for group, named in groups.items() for name, v in named.items()}, about)
+
+
+def _read_groups(path: Path, kind: str) -> tuple[dict[str, Tensors], dict[str, Any]]:
+    tensors, about = read_tensors(path)
+    groups: dict[str, Tensors] = {"shared": {}, "kept": {}, "clients": {}}
+    for key, value in tensors.items():
+        group, _, name = key.partition("/")
+        groups.setdefault(group, {})[name] = value
+    if about.get("kind") != kind:
+        raise RunFolderError(f"'{path}' should be a {kind}. Found another file of this package.")
+    return groups, about
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """A model at the end of a round: what devices download, and what they keep."""
 
     round: int
     shared: Tensors
-    clients: Tensors
+    clients: State
+
+    def write(self, path: Path) -> None:
+        """Replace the file atomically."""
+        about = {"kind": "snapshot", "round": self.round}
+        _write_groups(path, {"shared": self.shared, "clients": self.clients.packed()}, about)
+
+    @classmethod
+    def read(cls, path: Path) -> Snapshot:
+        """What `write` wrote."""
+        groups, about = _read_groups(path, "snapshot")
+        return cls(about["round"], groups["shared"], State.unpacked(groups["clients"]))
 
 
 @dataclass(frozen=True)
@@ -102,34 +129,21 @@ class Checkpoint:
     run: str
     """Fingerprint of the run it belongs to."""
     server: Server
-    clients: Tensors
-    best: Snapshot | None
-    """The selected model so far, when the last one is not what will be reported."""
+    clients: State
+    best_round: int | None
+    """The selected round so far, when the last one is not what will be reported; its snapshot has its own file."""
     totals: Mapping[str, float]
     """Seconds and bytes so far, and the best value of the selection metric."""
 
     def write(self, path: Path) -> None:
         """Replace the file atomically."""
-        groups = {"shared": self.server.shared, "kept": self.server.kept, "clients": self.clients}
-        if self.best is not None:
-            groups |= {"best-shared": self.best.shared, "best-clients": self.best.clients}
-        tensors = {f"{group}/{name}": value for group, named in groups.items() for name, value in named.items()}
-        best_round = None if self.best is None else self.best.round
-        about = {"round": self.round, "run": self.run, "best_round": best_round, "totals": dict(self.totals)}
-        write_tensors(path, tensors, about)
+        groups = {"shared": self.server.shared, "kept": self.server.kept, "clients": self.clients.packed()}
+        about = {"kind": "checkpoint", "round": self.round, "run": self.run, "best_round": self.best_round}
+        _write_groups(path, groups, {**about, "totals": dict(self.totals)})
 
     @classmethod
     def read(cls, path: Path) -> Checkpoint:
         """The latest complete checkpoint."""
-        tensors, about = read_tensors(path)
-        groups: dict[str, Tensors] = {}
-        for key, value in tensors.items():
-            group, _, name = key.partition("/")
-            groups.setdefault(group, {})[name] = value
-        if not {"round", "run", "totals"} <= about.keys() or "shared" not in groups:
-            raise RunFolderError(f"'{path}' should be a checkpoint. Found another file of this package.")
-        best = None
-        if about["best_round"] is not None:
-            best = Snapshot(about["best_round"], groups["best-shared"], groups.get("best-clients", {}))
-        server = Server(groups["shared"], groups.get("kept", {}))
-        return cls(about["round"], about["run"], server, groups.get("clients", {}), best, about["totals"])
+        groups, about = _read_groups(path, "checkpoint")
+        server, clients = Server(groups["shared"], groups["kept"]), State.unpacked(groups["clients"])
+        return cls(about["round"], about["run"], server, clients, about["best_round"], about["totals"])

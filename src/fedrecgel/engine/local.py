@@ -22,9 +22,10 @@ from fedrecgel.draws import Draws
 from fedrecgel.engine.run import Trained
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.evaluation.ranking import Ranks, rank_against
-from fedrecgel.methods.base import ClientResult, Download, Method, Server, Upload
+from fedrecgel.methods.base import ClientResult, Method, Server, Upload
 from fedrecgel.privacy.channel import Channel
-from fedrecgel.tensors import Ids, Tensors, n_bytes
+from fedrecgel.tables import State
+from fedrecgel.tensors import Ids, n_bytes
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -82,18 +83,17 @@ class LocalEngine:
 
         def train_chunk(chunk: tuple[int, int]) -> tuple[Ids, ClientResult]:
             batch = examples.batch(*chunk)
-            each = {name: value[order[slice(*chunk)]] for name, value in down.each.items()}
-            result = self.method.client_update(
-                self.store.read(batch.ids), Download(shared, each), batch, round, self.draws
-            )
+            received = down.of(shared, order[slice(*chunk)])
+            result = self.method.client_update(self.store.read(batch.ids), received, batch, round, self.draws)
             sealed = self.channel.seal(result.upload, round)
             return batch.ids, result._replace(upload=self.channel.fold(sealed, needs))
 
-        learnt: list[tuple[Ids, Tensors]] = []
+        learnt: list[tuple[Ids, State]] = []
         losses: list[Tensor] = []
 
         def uploads() -> Iterator[Upload]:
-            for ids, result in self._in_order(train_chunk, chunks_of(lengths[order], self.settings.chunk_examples)):
+            weights = self.method.footprint(lengths[order], self.federation.n_items)
+            for ids, result in self._in_order(train_chunk, chunks_of(weights, self.settings.chunk_examples)):
                 learnt.append((ids, result.private))
                 losses.append(result.loss)
                 yield result.upload
@@ -105,7 +105,7 @@ class LocalEngine:
             inbox,
             loss=torch.cat(losses).mean(),
             bytes_up=len(cohort) * n_bytes(inbox.total()),  # tables as dense as they are on a real wire
-            bytes_down=len(cohort) * n_bytes(down.shared) + n_bytes(down.each),
+            bytes_down=len(cohort) * n_bytes(down.shared) + down.own_bytes,
         )
 
     def _in_order(self, function: Callable[[A], B], inputs: Iterable[A]) -> Iterator[B]:
@@ -137,7 +137,6 @@ class LocalEngine:
 
         def rank_block(start: int) -> None:
             users = everyone[start : start + size]
-            each = {name: value[start : start + size] for name, value in down.each.items()}
             if against == "catalogue":
                 items = torch.arange(split.n_items).expand(len(users), -1)
             else:
@@ -145,7 +144,9 @@ class LocalEngine:
                     np.concatenate([test[users, None], candidates[users]], axis=1).astype(np.int64)
                 )
             scores = self.method.score(
-                self.store.read(torch.from_numpy(users)), Download(shared, each), items.to(self.federation.device)
+                self.store.read(torch.from_numpy(users)),
+                down.of(shared, slice(start, start + size)),
+                items.to(self.federation.device),
             ).cpu()
             if against == "catalogue":
                 target = torch.from_numpy(test[users])[:, None]

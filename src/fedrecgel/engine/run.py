@@ -51,5 +51,5 @@ def run(method: Method, engine: Engine, server: Server, rounds: int, draws: Draw
     for t in range(start, rounds):
         cohort = method.cohort(server, engine.population(), t, draws)
         trained = engine.train(server, cohort, t)
-        server = method.server_update(server, trained.inbox, t)
+        server = method.server_update(server, trained.inbox, t, draws)
         yield Round(t, server, cohort, trained)

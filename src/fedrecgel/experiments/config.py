@@ -32,7 +32,7 @@ class RunSettings:
     """How long, from which seed, and where."""
 
     rounds: Count = 100
-    """Communication rounds."""
+    """Communication rounds; 1 for references that learn all they can in one."""
     seed: Annotated[int, Meta(ge=0)] = 0
     """Seed of everything but the split, which has its own."""
     device: str = "cpu"
@@ -167,7 +167,11 @@ def from_dict(sections: Mapping[str, object]) -> Config:
             parts[section] = replace(build(MethodSettings, known, section), options=options)
         else:
             parts[section] = build(hints[section], values, section)
-    return _check(Config(**parts))
+    config = _check(Config(**parts))
+    given = sections.get("run", {})
+    if METHODS[config.method.name].one_round and isinstance(given, Mapping) and "rounds" not in given:
+        config = replace(config, run=replace(config.run, rounds=1))
+    return config
 
 
 def _check(config: Config) -> Config:

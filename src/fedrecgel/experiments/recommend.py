@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedrecgel.engine.checkpoint import write_atomically
 from fedrecgel.errors import ConfigError, unknown
-from fedrecgel.methods.base import Download, Server
+from fedrecgel.methods.base import Server
 
 if TYPE_CHECKING:
     from fedrecgel.experiments.result import Result
@@ -60,8 +60,8 @@ def best_items(result: Result, users: range, k: int) -> Iterator[Best]:
     size = max(1, result.config.local.chunk_scores // n_items)
     for first in range(users.start, users.stop, size):
         ids = torch.arange(first, min(first + size, users.stop))
-        private = {name: value[ids] for name, value in result.clients.items()}
-        down = Download(shared, method.broadcast(server, ids).each)
+        down = method.broadcast(server, ids).of(shared, slice(None))
+        private = result.clients.of(slice(first, first + len(ids)))
         scores = method.score(private, down, torch.arange(n_items).expand(len(ids), -1)).clone()
         owner, at = result.train.flat(ids.numpy())
         scores[torch.from_numpy(owner), torch.from_numpy(result.train.items[at]).long()] = -torch.inf

@@ -16,6 +16,7 @@ from fedrecgel.errors import RunFolderError
 from fedrecgel.experiments.config import Config, read_config
 from fedrecgel.experiments.recommend import best_items, user_number, write_recommendations
 from fedrecgel.experiments.run_folder import RunFolder, write_text
+from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
 
 TRAIN = ("train_ptr", "train_items", "train_counts")
@@ -38,7 +39,7 @@ class Result:
     history: list[dict[str, Any]]
     """One entry per round, as in metrics.jsonl."""
     shared: Tensors
-    clients: Tensors
+    clients: State
     train: ItemSets
     user_ids: list[int] | list[str]
     item_ids: list[int] | list[str]
@@ -97,7 +98,7 @@ class Result:
         write_tensors(folder.server, self.shared, {"item_ids": self.item_ids})
         rows = (self.train.ptr, self.train.items, self.train.counts)
         own = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in zip(TRAIN, rows, strict=True)}
-        write_tensors(folder.clients, {**self.clients, **own}, {"user_ids": self.user_ids})
+        write_tensors(folder.clients, {**self.clients.packed(), **own}, {"user_ids": self.user_ids})
         write_text(folder.summary, json.dumps(self.summary, indent=1) + "\n")
 
 
@@ -120,4 +121,5 @@ def open_run(path: str | Path) -> Result:
         raise RunFolderError(f"'{path}' should hold the tensors of one run. Found files of something else.")
     ptr, items, counts = (clients.pop(name).numpy() for name in TRAIN)
     train = ItemSets(len(catalogue["item_ids"]), ptr, items, counts)
-    return Result(config, summary, history, shared, clients, train, people["user_ids"], catalogue["item_ids"])
+    private = State.unpacked(clients)
+    return Result(config, summary, history, shared, private, train, people["user_ids"], catalogue["item_ids"])

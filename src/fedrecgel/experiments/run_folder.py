@@ -106,6 +106,16 @@ class RunFolder:
         """What resuming needs."""
         return self.path / "checkpoint" / "state.safetensors"
 
+    def best(self, round: int) -> Path:
+        """The model of the selected round, until the run ends."""
+        return self.path / "checkpoint" / f"best-{round}.safetensors"
+
+    def forget_other_bests(self, round: int | None) -> None:
+        """Delete snapshots that the checkpoint no longer names."""
+        for path in self.checkpoint.parent.glob("best-*.safetensors"):
+            if round is None or path != self.best(round):
+                path.unlink(missing_ok=True)
+
     def claim(self, settings: Settings, *, resume: bool) -> Literal["new", "resumed", "finished"]:
         """Make the folder ours, or say why it is not; nothing in it is changed.
 

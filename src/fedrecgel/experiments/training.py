@@ -30,6 +30,7 @@ from fedrecgel.experiments.summary import summarise
 from fedrecgel.methods.base import Problem, Server
 from fedrecgel.nn.native import usable
 from fedrecgel.privacy.channel import CHANNELS, Plain, check_channel
+from fedrecgel.tables import State
 from fedrecgel.tensors import copied, moved
 
 Line = dict[str, Any]
@@ -48,7 +49,7 @@ def train(
     method: str,
     split: Split,
     *,
-    rounds: int = 100,
+    rounds: int | None = None,
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
@@ -59,7 +60,7 @@ def train(
     Args:
         method: a name that `fedrecgel methods` lists.
         split: from `Interactions.split()`.
-        rounds: communication rounds.
+        rounds: communication rounds; by default 100, or 1 for a reference that needs no more.
         seed: seed of everything but the split.
         out: run folder to write while training; else use `Result.save` afterwards.
         resume: continue the interrupted run in `out`.
@@ -72,7 +73,8 @@ def train(
     sections["data"] = data.loaded_as or {"name": data.name, "min_interactions": data.min_interactions}
     sections["split"] = asdict(split.settings)
     sections["method"] = {"name": method, **options}
-    sections["run"] = {"rounds": rounds, "seed": seed, **sections.get("run", {})}
+    given = {} if rounds is None else {"rounds": rounds}
+    sections["run"] = {**given, "seed": seed, **sections.get("run", {})}
     config = from_dict(sections)
     if config.split != split.settings:
         raise ConfigError("selection = 'validation' needs validation items. Make the split with validation=True.")
@@ -137,8 +139,9 @@ class Training:
         self.engine = LocalEngine(self.method, federation, channel, self.store, self.draws, config.local)
         self.server = self.method.init_server(problem, self.draws)
         self.round = 0
-        self.best: Snapshot | None = None
+        self.best_round: int | None = None
         self.best_value = -math.inf
+        self._best: Snapshot | None = None  # in memory only when there is no folder to keep it in
         self.history: list[Line] = []
         self.seconds_total = time.perf_counter() - started
 
@@ -213,16 +216,22 @@ class Training:
         found = line["validation"] if selection == "validation" else line
         value = found[f"HR@{max(self.config.evaluation.ks)}"]
         if value > self.best_value:
-            shared, clients = copied(self.server.shared), copied(self.store.tensors())
-            self.best, self.best_value = Snapshot(self.round, shared, clients), value
+            self.best_round, self.best_value = self.round, value
+            snapshot = Snapshot(self.round, self.server.shared, self.store.everyone())
+            if self.folder is not None:
+                snapshot.write(self.folder.best(self.round))
+            else:
+                clients = State(copied(snapshot.clients.tensors), snapshot.clients.tables)
+                self._best = replace(snapshot, shared=copied(snapshot.shared), clients=clients)
 
     def _checkpoint(self) -> None:
         if self.folder is None:
             return
         self.folder.sync_metrics()
         totals = {"seconds_total": self.seconds_total, "best_value": self.best_value}
-        clients = self.store.tensors()
-        Checkpoint(self.round, self.fingerprint, self.server, clients, self.best, totals).write(self.folder.checkpoint)
+        clients, path = self.store.everyone(), self.folder.checkpoint
+        Checkpoint(self.round, self.fingerprint, self.server, clients, self.best_round, totals).write(path)
+        self.folder.forget_other_bests(self.best_round)
 
     def restore(self) -> None:
         """Go back to the folder's last checkpoint; a run killed before its first one starts again."""
@@ -233,8 +242,8 @@ class Training:
         if saved is not None:
             device = torch.device(self.config.run.device)
             self.server = Server(moved(saved.server.shared, device), moved(saved.server.kept, device))
-            self.round, self.best = saved.round, saved.best
-            self.store.load(saved.clients)
+            self.round, self.best_round = saved.round, saved.best_round
+            self.store.load(saved.clients.to(device))
             self.best_value, self.seconds_total = saved.totals["best_value"], saved.totals["seconds_total"]
             late = f"HR@{max(self.config.evaluation.ks)}" not in self.history[-1]
             if late and self.round == self.config.run.rounds:  # stopped here earlier, on the way to more rounds
@@ -254,9 +263,9 @@ class Training:
                 f"'{folder.path}' has {saved.round} rounds already, more than the {rounds} asked for. "
                 f"Ask for more, or choose another --out."
             )
-        if saved.best is not None and saved.best.round % every and saved.round < rounds:
+        if saved.best_round is not None and saved.best_round % every and saved.round < rounds:
             raise RunFolderError(
-                f"'{folder.path}' selected round {saved.best.round}, its last, "
+                f"'{folder.path}' selected round {saved.best_round}, its last, "
                 f"which a longer run does not evaluate. Choose another --out."
             )
         return saved
@@ -264,10 +273,11 @@ class Training:
     def finish(self) -> Result:
         """Evaluate the reported model once more in full, and write the results."""
         started = time.perf_counter()
-        if self.best is not None:
-            self.server = Server(moved(self.best.shared, torch.device(self.config.run.device)))
-            self.store.load(self.best.clients)
-        reported = self.best.round if self.best is not None else self.round
+        reported = self.round
+        if self.best_round is not None:
+            reported = self.best_round
+            if reported != self.round:
+                self._return_to(reported)
         full = self.evaluate("test", "catalogue") if self.config.evaluation.full else None
         seconds_full = time.perf_counter() - started
         reference = self._reference()
@@ -279,7 +289,7 @@ class Training:
             summary,
             self.history,
             shared=moved(self.server.shared, torch.device("cpu")),
-            clients=moved(self.store.tensors(), torch.device("cpu")),
+            clients=self.store.everyone().to(torch.device("cpu")),
             train=self.split.train,
             user_ids=data.user_ids,
             item_ids=data.item_ids,
@@ -287,6 +297,18 @@ class Training:
         if self.folder is not None:
             result.write_model(self.folder)
         return result
+
+    def _return_to(self, round: int) -> None:
+        """Take back the model of the selected round."""
+        self.server = Server({})  # frees what only training needs before the snapshot is read
+        best = self._best
+        if best is None and self.folder is not None:
+            best = Snapshot.read(self.folder.best(round))
+        if best is None:
+            raise RunError(f"The model of round {round} is gone.")
+        device = torch.device(self.config.run.device)
+        self.server = Server(moved(best.shared, device))
+        self.store.load(best.clients.to(device))
 
     def _reference(self) -> dict[str, dict[str, float]]:
         """Popularity on the same split, through the same engine."""

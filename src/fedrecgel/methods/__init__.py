@@ -1,12 +1,24 @@
 """The methods; a new one is one file here and one line in METHODS."""
 
 from fedrecgel.methods.base import Method
+from fedrecgel.methods.cofedrec import CoFedRec
+from fedrecgel.methods.fedmf import FedMF
 from fedrecgel.methods.fedncf import FedNCF
+from fedrecgel.methods.fedrap import FedRAP
 from fedrecgel.methods.fedrecgel import FedRecGEL
+from fedrecgel.methods.gpfedrec import GPFedRec
+from fedrecgel.methods.perfedrec import PerFedRec
+from fedrecgel.methods.pfedrec import PFedRec
 from fedrecgel.methods.popularity import Popularity
 
 METHODS: dict[str, type[Method]] = {
     "popularity": Popularity,
+    "fedmf": FedMF,
     "fedncf": FedNCF,
+    "perfedrec": PerFedRec,
+    "pfedrec": PFedRec,
+    "fedrap": FedRAP,
+    "cofedrec": CoFedRec,
+    "gpfedrec": GPFedRec,
     "fedrecgel": FedRecGEL,
 }

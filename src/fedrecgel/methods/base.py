@@ -19,7 +19,8 @@ from torch import Tensor
 
 from fedrecgel.data.federation import ClientBatch
 from fedrecgel.draws import Draws
-from fedrecgel.tensors import Factors, Ids, Summed, Tensors
+from fedrecgel.tables import Index, ItemTable, State
+from fedrecgel.tensors import Factors, Ids, Summed, Tensors, n_bytes
 
 Rate = Annotated[float, Meta(gt=0)]
 Radius = Annotated[float, Meta(ge=0)]
@@ -46,9 +47,9 @@ class Server:
     """The server's state."""
 
     shared: Tensors
-    """What clients download."""
+    """What clients download, all of it or their part; enough to score with."""
     kept: Tensors = field(default_factory=dict)
-    """What never leaves the server: optimiser moments."""
+    """What only training needs: optimiser moments, tables of uploads."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,18 @@ class Download:
     """The same for all: no client axis."""
     each: Tensors = field(default_factory=dict)
     """One slice per client."""
+    tables: Mapping[str, ItemTable] = field(default_factory=dict)
+    """One item table per client, gathered where it is read."""
+
+    def of(self, shared: Tensors, index: Index) -> Download:
+        """What some of the clients received, with the shared part as they unpacked it."""
+        tables = {name: table[index] for name, table in self.tables.items()}
+        return Download(shared, {name: value[index] for name, value in self.each.items()}, tables)
+
+    @property
+    def own_bytes(self) -> int:
+        """What all clients' own parts weigh together."""
+        return n_bytes(self.each) + sum(table.n_bytes for table in self.tables.values())
 
 
 @dataclass(frozen=True)
@@ -79,7 +92,7 @@ class Upload:
 class ClientResult(NamedTuple):
     """What training leaves behind on C devices, and what leaves them."""
 
-    private: Tensors
+    private: State
     upload: Upload
     loss: Float[Tensor, " C"]
 
@@ -120,6 +133,8 @@ class Method(ABC):
     """Every name that leaves the device."""
     variants: ClassVar[Mapping[str, Mapping[str, object]]] = {}
     """Named sets of hyper-parameters."""
+    one_round: ClassVar[bool] = False
+    """Whether one round says it all; `run.rounds` is then 1 unless asked otherwise."""
 
     fraction: Fraction = 0.1
     """Share of clients drawn each round."""
@@ -133,13 +148,17 @@ class Method(ABC):
         """Names that leave the device at these hyper-parameters."""
         return self.sends
 
+    def footprint(self, n_examples: Int[Tensor, " C"], n_items: int) -> Int[Tensor, " C"]:
+        """How many examples' worth of memory a client takes: a simulator trains as many together as fit its budget."""
+        return n_examples
+
     @abstractmethod
     def init_server(self, problem: Problem, draws: Draws) -> Server:
         """The server before round 0."""
 
     @abstractmethod
-    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> Tensors:
-        """Private tensors of clients that never trained, [C, ...]."""
+    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
+        """State of clients that never trained. Tables, and tensors expanded over clients, are the same for all."""
 
     def cohort(self, server: Server, population: Int[Tensor, " m"], round: int, draws: Draws) -> Ids:
         """Who trains this round: ⌊fraction · m⌋ clients, at least one, uniformly without replacement."""
@@ -157,14 +176,14 @@ class Method(ABC):
 
     @abstractmethod
     def client_update(
-        self, private: Tensors, down: Download, batch: ClientBatch, round: int, draws: Draws
+        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
     ) -> ClientResult:
         """One round on C devices. Nothing may mix clients: axis 0 is never reduced."""
 
     @abstractmethod
-    def server_update(self, server: Server, inbox: Inbox, round: int) -> Server:
-        """The server after a round."""
+    def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
+        """The server after a round; may write into the memory of the server it is given."""
 
     @abstractmethod
-    def score(self, private: Tensors, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
         """Scores of items for each client; higher ranks first."""

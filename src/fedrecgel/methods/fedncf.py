@@ -47,6 +47,7 @@ from fedrecgel.methods.base import (
 )
 from fedrecgel.nn.neumf import INIT_SD, NeuMF, Signals
 from fedrecgel.nn.optim import adam_moments, client_adam, server_adam
+from fedrecgel.tables import State
 from fedrecgel.tensors import Ids, Tensors
 
 Optimiser = Literal["adam", "sgd"]
@@ -102,13 +103,14 @@ class FedNCF(Method):
         shared = {name: problem.tensor(value) for name, value in initial.items()}
         return Server(shared, adam_moments(shared) if self.server_optimiser == "adam" else {})
 
-    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> Tensors:
+    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
         """User vectors N(0, 0.01²) and, for Adam, zero moments."""
         user = problem.tensor(INIT_SD * draws.normal("init/user", 0, ids.numpy(), self.model.user_dim))
         if self.user_optimiser == "sgd":
-            return {"user": user}
+            return State({"user": user})
         steps = torch.zeros(len(ids), dtype=torch.int64, device=user.device)
-        return {"user": user, "user_m": torch.zeros_like(user), "user_v": torch.zeros_like(user), "user_steps": steps}
+        zeros = torch.zeros_like(user)
+        return State({"user": user, "user_m": zeros, "user_v": zeros.clone(), "user_steps": steps})
 
     def unpack(self, shared: Tensors) -> Tensors:
         """Add the item half of layer 1."""
@@ -119,13 +121,13 @@ class FedNCF(Method):
         labels, weights = batch.row_labels, batch.row_weights(self.chunk if self.reduction == "chunks" else None)
         return lambda view, user: self.model.signals(view, user, labels, weights)
 
-    def step_user(self, private: Tensors, gradient: Float[Tensor, "C d"]) -> Tensors:
+    def step_user(self, private: State, gradient: Float[Tensor, "C d"]) -> State:
         """One step of the private user vectors."""
         if self.user_optimiser == "sgd":
-            return {"user": private["user"] - self.user_lr * gradient}
+            return State({"user": private["user"] - self.user_lr * gradient})
         state = (private["user_m"], private["user_v"], private["user_steps"])
         new = client_adam(private["user"], gradient, *state, lr=self.user_lr)
-        return dict(zip(("user", "user_m", "user_v", "user_steps"), new, strict=True))
+        return State(dict(zip(("user", "user_m", "user_v", "user_steps"), new, strict=True)))
 
     def pack(self, view: Tensors, user: Float[Tensor, "C d"], signals: Signals, batch: ClientBatch) -> Upload:
         """The gradient with respect to the shared tensors, ready to send."""
@@ -138,7 +140,7 @@ class FedNCF(Method):
         return torch.ones_like(n_examples) if self.weighting == "uniform" else n_examples
 
     def client_update(
-        self, private: Tensors, down: Download, batch: ClientBatch, round: int, draws: Draws
+        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
     ) -> ClientResult:
         """One gradient: step the user vector with its part, send the rest."""
         user = private["user"]
@@ -147,7 +149,7 @@ class FedNCF(Method):
         stepped = self.step_user(private, self.model.user_gradient(view, signals))
         return ClientResult(stepped, self.pack(view, user, signals, batch), loss)
 
-    def server_update(self, server: Server, inbox: Inbox, round: int) -> Server:
+    def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
         """One step with the mean gradient."""
         return self.step_server(server, inbox.mean())
 
@@ -157,6 +159,6 @@ class FedNCF(Method):
             return Server(*server_adam(server.shared, gradient, server.kept, self.server_lr))
         return Server({name: value - self.server_lr * gradient[name] for name, value in server.shared.items()})
 
-    def score(self, private: Tensors, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
         """Logits with the current shared tensors and the own user vector."""
         return self.model.scores(self.model.view(down.shared, items), private["user"])

@@ -32,6 +32,7 @@ from fedrecgel.methods.fedncf import FedNCF, LocalLoss
 from fedrecgel.nn.neumf import Signals
 from fedrecgel.nn.pac_bayes import regulariser_slopes
 from fedrecgel.nn.sam import perturbed
+from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
 
 
@@ -61,7 +62,7 @@ class FedRecGEL(FedNCF):
         return Need.SUM if self.g_norm > 0 else super().server_needs
 
     def client_update(
-        self, private: Tensors, down: Download, batch: ClientBatch, round: int, draws: Draws
+        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
     ) -> ClientResult:
         """ClientUpdate of Algorithm 1."""
         user = private["user"]
@@ -104,7 +105,7 @@ class FedRecGEL(FedNCF):
         parameters = [shared[name] for name in sorted(FedNCF.sends)]  # one order in every process
         return self.g_norm * regulariser_slopes(parameters, user, batch.n_examples, self.rho_co, self.rho_ur)
 
-    def server_update(self, server: Server, inbox: Inbox, round: int) -> Server:
+    def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
         """One step with the mean of g_co + g_norm."""
         mean = inbox.mean()
         if self.g_norm > 0:

@@ -17,7 +17,8 @@ from torch import Tensor
 from fedrecgel.data.federation import ClientBatch
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import ClientResult, Download, Fraction, Inbox, Method, Need, Problem, Server, Upload
-from fedrecgel.tensors import Ids, Tensors
+from fedrecgel.tables import State
+from fedrecgel.tensors import Ids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,7 @@ class Popularity(Method):
     kind: ClassVar[Literal["federated", "reference", "centralised"]] = "reference"
     paper: ClassVar[str] = "folklore"
     sends: ClassVar[frozenset[str]] = frozenset({"counts"})
+    one_round: ClassVar[bool] = True
 
     fraction: Fraction = 1.0
     """Share of clients drawn each round."""
@@ -40,12 +42,12 @@ class Popularity(Method):
         """No counts yet."""
         return Server({"counts": problem.tensor(torch.zeros(problem.n_items, 1))})
 
-    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> Tensors:
+    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
         """Nothing private is learnt."""
-        return {}
+        return State()
 
     def client_update(
-        self, private: Tensors, down: Download, batch: ClientBatch, round: int, draws: Draws
+        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
     ) -> ClientResult:
         """Send how often each item occurs in the own training rows."""
         counts = batch.row_counts.to(batch.labels.dtype).unsqueeze(2)
@@ -54,10 +56,10 @@ class Popularity(Method):
             private, Upload(batch.ids, {}, {"counts": counts}, batch.rows, ones), torch.zeros_like(ones)
         )
 
-    def server_update(self, server: Server, inbox: Inbox, round: int) -> Server:
+    def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
         """The counts of this round's cohort."""
         return Server({"counts": inbox.total()["counts"]})
 
-    def score(self, private: Tensors, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
         """The count itself."""
         return down.shared["counts"].squeeze(1)[items]

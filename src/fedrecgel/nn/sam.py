@@ -1,7 +1,6 @@
 """Sharpness-aware minimisation over a client axis (Foret et al., 2021; Eq. 1-3 of the paper).
 
-Every client perturbs its own copy of the parameters by its own gradient, so a perturbed parameter always has a
-client axis, even where the unperturbed one is shared.
+Every client perturbs its own copy by its own gradient, so a perturbed parameter always has a client axis.
 """
 
 from __future__ import annotations

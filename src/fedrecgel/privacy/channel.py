@@ -112,7 +112,8 @@ def _total(value: Tensor | Factors | Summed, weight: Float[Tensor, " C"]) -> Ten
     uniform = bool((weight == 1).all())
     if isinstance(value, Factors):
         return (value if uniform else value.scaled(weight)).total()
-    return value.sum(0) if uniform else torch.tensordot(weight, value, dims=1)
+    # A table of 16 bits is summed in full precision.
+    return value.sum(0, dtype=weight.dtype) if uniform else torch.tensordot(weight, value.to(weight.dtype), dims=1)
 
 
 CHANNELS: dict[str, type[Channel]] = {"plain": Plain}

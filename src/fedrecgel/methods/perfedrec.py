@@ -1,0 +1,289 @@
+"""PerFedRec: personalised federated recommendation with joint representation learning, clustering and adaptation.
+
+Luo, Xiao and Song, "Personalized Federated Recommendation via Joint Representation Learning, User Clustering, and
+Model Adaptation", CIKM 2022, https://doi.org/10.1145/3511808.3557668.
+
+Idea: vectors are smoothed over the user-item graph. The server clusters users by their vectors, which they send, and
+keeps one global item table and one per cluster; a user predicts with the mean of the global, its cluster's and, fresh
+from training, its own local model. Half of the participants are drawn in proportion to the size of their cluster.
+
+Paper to code: propagation `_propagated`; BPR loss and its gradient `client_update`; clusters and their tables
+`server_update`; mixture of predictions `score`; sampling by cluster `cohort`.
+
+Deviations: the released code runs three copies of one hop, leaves negatives out of it and predicts without it
+(`propagation = "native"`); here one rule serves all items, in training and prediction. One Adam object there serves
+all clients in turn, which no client axis can repeat: here clients send gradients, and the global and each cluster
+table has an Adam of its own. Cluster numbers may permute from round to round there (`match_clusters = False`), and
+averaged copies of user vectors go stale; here a user has one vector, its own. The server learns the graph from what
+participants send: each adds its vector to the neighbour sums of its items. Candidates are the same for all three
+predictions, there they are drawn anew. Node dropout and attributes are not here. `noise` is on in the code, at 0.02.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from msgspec import Meta
+from torch import Tensor
+
+from fedrecgel.data.federation import ClientBatch
+from fedrecgel.draws import Draws
+from fedrecgel.methods.base import (
+    ClientResult,
+    Download,
+    Inbox,
+    Method,
+    Need,
+    Problem,
+    Radius,
+    Rate,
+    Server,
+    Size,
+    Upload,
+)
+from fedrecgel.nn.cluster import assignment, kmeans
+from fedrecgel.nn.losses import bpr
+from fedrecgel.nn.optim import EPS, client_adam
+from fedrecgel.tables import PersonalTable, StackedTable, State
+from fedrecgel.tensors import Ids, Tensors
+
+GLOBAL = 0
+"""The model every user has; models 1 … K belong to clusters, and a user not clustered yet has label 0."""
+DECAY_BATCH = 1024
+"""The released code divides its weight decay by this batch size, whatever the batch is."""
+
+
+class Shares(NamedTuple):
+    """How much of itself and of its neighbours a vector keeps when it is propagated."""
+
+    ego: float
+    user: Float[Tensor, " C"]
+    items: Float[Tensor, "C K"]
+
+    def propagate(
+        self,
+        user: Float[Tensor, "C d"],
+        own_items: Float[Tensor, "C d"],
+        rows: Float[Tensor, "C K d"],
+        neighbours: Float[Tensor, "C K d"],
+    ) -> tuple[Float[Tensor, "C d"], Float[Tensor, "C K d"]]:
+        """û and v̂: each vector, and the sum of its neighbours and itself; neighbours of items are constants."""
+        u = self.ego * user + self.user[:, None] * (user + own_items)
+        return u, self.ego * rows + self.items[:, :, None] * (rows + neighbours)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerFedRec(Method):
+    """Global and cluster models on a user-item graph; user vectors are sent."""
+
+    paper: ClassVar[str] = "Luo et al., CIKM 2022"
+    sends: ClassVar[frozenset[str]] = frozenset({"user", "items", "neighbours", "degree"})
+    variants: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "native": {"dim": 64, "propagation": "native", "match_clusters": False, "noise": 0.02}
+    }
+
+    dim: Size = 32
+    """Size d of user and item vectors."""
+    lr: Rate = 1e-2
+    """Learning rate of the item tables, on the server."""
+    user_lr: Rate = 1e-2
+    """Learning rate of the user vector, on the device."""
+    local_lr: Rate = 1e-2
+    """Size of the step from the cluster's to the local model."""
+    decay: Radius = 1e-5
+    """Weight of the squared norms of propagated vectors."""
+    clusters: Size = 5
+    """Clusters K of users."""
+    propagation: Literal["one-rule", "native"] = "one-rule"
+    """One hop for all items in training and prediction, or as in the released code."""
+    match_clusters: bool = True
+    """Keep the numbers of clusters from round to round by matching their centres."""
+    noise: Radius = 0.0
+    """Scale of Laplace noise on the rows of `noise_rows` random items of each upload."""
+    noise_rows: Annotated[int, Meta(ge=0)] = 100
+    """How many rows get noise."""
+
+    @property
+    def server_needs(self) -> Need:
+        """It clusters users by what each sends."""
+        return Need.EACH
+
+    def init_server(self, problem: Problem, draws: Draws) -> Server:
+        """One table, K copies of it, and an empty graph."""
+        n, size = problem.n_items, self.clusters + 1
+        bound = (6 / (n + self.dim)) ** 0.5
+        items = problem.tensor(draws.generator("init/items").uniform(-bound, bound, (n, self.dim)))
+        models = items.repeat(size, 1, 1)
+        label = torch.full((problem.n_clients,), GLOBAL, dtype=torch.int64, device=items.device)
+        shared = {"models": models, "neighbours": torch.zeros_like(items), "degree": items.new_zeros(n, 1)}
+        kept = {
+            "models.m": torch.zeros_like(models),
+            "models.v": torch.zeros_like(models),
+            "steps": torch.zeros(size, dtype=torch.int64, device=items.device),
+            "users": items.new_zeros(problem.n_clients, self.dim),
+            "known": torch.zeros(problem.n_clients, dtype=torch.bool, device=items.device),
+            "centres": items.new_zeros(0, self.dim),
+        }
+        return Server({**shared, "label": label, "round": torch.zeros_like(label[0])}, kept)
+
+    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
+        """User vectors, Xavier-uniform over the table of all users; nothing known of own items and local model."""
+        bound = (6 / (problem.n_clients + self.dim)) ** 0.5
+        chance = draws.uniform("init/user", 0, ids.numpy()[:, None], np.arange(self.dim)[None, :])
+        user = problem.tensor(bound * (2 * chance - 1))
+        steps = torch.zeros(len(ids), dtype=torch.int64, device=user.device)
+        tensors = {"user": user, "user_m": torch.zeros_like(user), "user_v": torch.zeros_like(user)}
+        tensors |= {"user_steps": steps, "sent": torch.zeros_like(user), "round": steps.clone()}
+        empty = {"local": user.new_zeros(problem.n_items, self.dim), "rated": user.new_zeros(problem.n_items, 1)}
+        return State(tensors, {name: PersonalTable.common(base, len(ids)) for name, base in empty.items()})
+
+    def cohort(self, server: Server, population: Int[Tensor, " m"], round: int, draws: Draws) -> Ids:
+        """Half uniformly, half in proportion to the size of the user's cluster; filled up uniformly."""
+        size, m = max(1, int(self.fraction * len(population))), len(population)
+        generator = draws.generator("cohort", round)
+        label = server.shared["label"].cpu()[population].numpy()
+        weight = np.bincount(label)[label].astype(np.float64)
+        half = generator.choice(m, size // 2, replace=False)
+        drawn = generator.choice(m, size - size // 2, p=weight / weight.sum())
+        everyone = np.concatenate([half, drawn, generator.permutation(m)])
+        _, first = np.unique(everyone, return_index=True)
+        return population[torch.from_numpy(everyone[np.sort(first)[:size]])]
+
+    def broadcast(self, server: Server, ids: Ids) -> Download:
+        """The global table and the graph for all; to each the table of its cluster."""
+        shared = {name: server.shared[name] for name in ("neighbours", "degree", "round")}
+        label = server.shared["label"][ids.to(server.shared["label"].device)]
+        own = StackedTable(server.shared["models"], label)
+        return Download({**shared, "items": server.shared["models"][GLOBAL]}, {"label": label}, {"model": own})
+
+    def client_update(
+        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
+    ) -> ClientResult:
+        """One gradient of the BPR loss at the cluster's model; step the own vector and send it with the item part."""
+        user, rows, own = private["user"], down.tables["model"].rows(batch.rows), batch.row_counts > 0
+        shares = self._shares(own, down.shared["degree"][batch.rows, 0])
+        u, v = shares.propagate(user, (rows * own[:, :, None]).sum(1), rows, down.shared["neighbours"][batch.rows])
+        better, worse, valid = batch.triples(round, draws)
+        times = valid.to(u.dtype)
+        n_pairs, decay = times.sum(1, keepdim=True), self.decay / DECAY_BATCH
+        loss, pull = bpr((v @ u[:, :, None]).squeeze(2), better, worse, times / n_pairs.clamp(min=1))
+        often = torch.zeros_like(pull).scatter_add_(1, better, times).scatter_add_(1, worse, times)
+        d_u = (pull[:, None] @ v).squeeze(1) + decay * n_pairs * u
+        d_v = pull[:, :, None] * u[:, None] + decay * often[:, :, None] * v
+        gradient = (shares.ego + shares.items)[:, :, None] * d_v  # back through the propagation
+        gradient = gradient + (shares.user[:, None] * own)[:, :, None] * d_u[:, None]
+        moments = (private["user_m"], private["user_v"], private["user_steps"])
+        new = client_adam(user, (shares.ego + shares.user)[:, None] * d_u, *moments, lr=self.user_lr)
+        stepped = dict(zip(("user", "user_m", "user_v", "user_steps"), new, strict=True))
+
+        mask = own[:, :, None].to(user.dtype)
+        newcomer = (private["user_steps"] == 0).to(user.dtype)[:, None, None]
+        sent = {"items": gradient, "neighbours": mask * (stepped["user"] - private["sent"])[:, None]}
+        sent["degree"] = mask * newcomer
+        upload = Upload(batch.ids, {"user": stepped["user"]}, sent, batch.rows, torch.ones_like(loss))
+        local = -self.local_lr * gradient / (gradient.abs() + EPS)  # Adam's first step
+        empty = {name: PersonalTable.common(table.bases[0], len(user)) for name, table in private.tables.items()}
+        tables = {
+            "local": empty["local"].with_rows(batch.rows, batch.row_mask, local),
+            "rated": empty["rated"].with_rows(batch.rows, own, mask),
+        }
+        tensors = {**stepped, "sent": stepped["user"], "round": torch.full_like(private["round"], round + 1)}
+        norms = (often * v.square().sum(2)).sum(1) + n_pairs[:, 0] * u.square().sum(1)
+        noised = self._noised(upload, len(down.shared["items"]), round, draws)
+        return ClientResult(State(tensors, tables), noised, loss + 0.5 * decay * norms)
+
+    def _shares(self, own: Bool[Tensor, "C P"], degree: Float[Tensor, "C K"]) -> Shares:
+        """Half for a vector, half for the mean of its neighbourhood; 1/4 and 3/4, positives only, natively."""
+        ego = 0.25 if self.propagation == "native" else 0.5
+        items = (1 - ego) / (degree + 1)
+        if self.propagation == "native":  # only training propagates, and there own are the rows themselves
+            items = items * own
+        return Shares(ego, (1 - ego) / (own.sum(1).to(degree.dtype) + 1), items)
+
+    def _noised(self, upload: Upload, n_items: int, round: int, draws: Draws) -> Upload:
+        """Laplace noise on the gradients of random items."""
+        if self.noise == 0 or self.noise_rows == 0:
+            return upload
+        clients, numbers = upload.ids.numpy(), np.arange(self.noise_rows)[None, :]
+        chosen = draws.uniform("noise/item", round, clients[:, None], numbers) * n_items
+        at = torch.cat([upload.at, torch.from_numpy(chosen.astype(np.int64)).to(upload.at.device)], dim=1)
+        laplace = self.noise * draws.laplace("noise", round, clients, self.noise_rows * self.dim)
+        noise = torch.from_numpy(laplace).to(upload.rows["items"]).view(len(clients), -1, self.dim)
+        more = {name: torch.zeros_like(noise[:, :, : value.shape[2]]) for name, value in upload.rows.items()}
+        more["items"] = noise
+        rows = {name: torch.cat([value, more[name]], dim=1) for name, value in upload.rows.items()}
+        return replace(upload, rows=rows, at=at)
+
+    def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
+        """Step the global and every cluster's table with its participants' mean gradient; cluster the users anew."""
+        shared, kept, total = server.shared, server.kept, inbox.total()
+        gradient, members = self._mean_gradients(shared, inbox.each())
+        value, slope, m, v = (
+            tables.flatten(1) for tables in (shared["models"], gradient, kept["models.m"], kept["models.v"])
+        )
+        *new, steps = client_adam(value, slope, m, v, kept["steps"], lr=self.lr)
+        models, first, second = (
+            torch.where(members[:, None] > 0, tables, tables[GLOBAL]).view_as(gradient) for tables in new
+        )  # a cluster without participants takes the global model
+        users, known = kept["users"].clone(), kept["known"].clone()
+        for upload in inbox.each():
+            users[upload.ids], known[upload.ids] = torch.as_tensor(upload.dense["user"]), True
+        label, centres = self._clustered(users, known, kept["centres"], draws)
+        graph = {name: shared[name] + total[name] for name in ("neighbours", "degree")}
+        done = torch.full_like(shared["round"], round + 1)
+        steps = torch.where(members > 0, steps, steps[GLOBAL])
+        kept = {"models.m": first, "models.v": second, "steps": steps, "users": users, "known": known}
+        return Server({"models": models, **graph, "label": label, "round": done}, {**kept, "centres": centres})
+
+    def _mean_gradients(self, shared: Tensors, uploads: list[Upload]) -> tuple[Tensor, Tensor]:
+        """For each model the mean gradient of its participants, and how many there are; all are the global one's."""
+        sums, members = torch.zeros_like(shared["models"]), shared["models"].new_zeros(len(shared["models"]))
+        for upload in uploads:
+            label = shared["label"][upload.ids]
+            sums[GLOBAL].index_add_(0, upload.at.flatten(), upload.rows["items"].flatten(0, 1))
+            clustered = (label != GLOBAL).nonzero()[:, 0]
+            at = (label[clustered, None].expand_as(upload.at[clustered]), upload.at[clustered])
+            sums.index_put_(at, upload.rows["items"][clustered], accumulate=True)
+            members += torch.bincount(label[clustered], minlength=len(members))
+            members[GLOBAL] += len(label)
+        return sums / members.clamp(min=1)[:, None, None], members
+
+    def _clustered(
+        self, users: Float[Tensor, "m d"], known: Bool[Tensor, " m"], before: Float[Tensor, "k d"], draws: Draws
+    ) -> tuple[Int[Tensor, " m"], Float[Tensor, "c d"]]:
+        """Labels 1 … K of the users known so far, numbered as before."""
+        found = kmeans(users[known], self.clusters, draws.generator("clusters"))
+        numbers = torch.arange(len(found.centres), device=users.device)
+        if self.match_clusters and len(before) == len(numbers):
+            numbers = torch.tensor(assignment(torch.cdist(found.centres, before)), device=users.device)
+        label = torch.full_like(known, GLOBAL, dtype=torch.int64)
+        label[known] = numbers[found.labels] + 1
+        return label, torch.empty_like(found.centres).index_copy_(0, numbers, found.centres)
+
+    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+        """The mean of the predictions of the global, the cluster's and, right after training, the local model."""
+        at, own = private.tables["rated"].padded()
+        both = torch.cat([items, at], dim=1)
+        cluster = down.tables["model"].rows(both)
+        models = [down.shared["items"][both], cluster, cluster + private.tables["local"].rows(both)]
+        here = torch.ones_like(down.each["label"], dtype=torch.bool)
+        counts = [here, down.each["label"] != GLOBAL, private["round"] == down.shared["round"]]
+        predicted = [self._predicted(private["user"], rows, own, down.shared, items) for rows in models]
+        used = torch.stack(counts)[:, :, None].to(predicted[0].dtype)
+        return (torch.stack(predicted) * used).sum(0) / used.sum(0)
+
+    def _predicted(
+        self, user: Float[Tensor, "C d"], rows: Tensor, own: Bool[Tensor, "C P"], shared: Tensors, items: Tensor
+    ) -> Float[Tensor, "C M"]:
+        """û·v̂_j under one model; natively u·v_j."""
+        candidates, history = rows[:, : items.shape[1]], rows[:, items.shape[1] :]
+        if self.propagation == "one-rule":
+            shares = self._shares(own, shared["degree"][items, 0])
+            neighbours = shared["neighbours"][items]
+            user, candidates = shares.propagate(user, (history * own[:, :, None]).sum(1), candidates, neighbours)
+        return (candidates @ user[:, :, None]).squeeze(2)

@@ -1,0 +1,109 @@
+"""k-means, the elbow of a curve and the matching of clusters: what servers do with many vectors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class Clusters(NamedTuple):
+    """Which cluster each point is in, where the clusters are, and how spread out."""
+
+    labels: Int[Tensor, " n"]
+    centres: Float[Tensor, "k d"]
+    inertia: float
+
+
+def kmeans(
+    points: Float[Tensor, "n d"],
+    k: int,
+    generator: np.random.Generator,
+    restarts: int = 10,
+    iterations: int = 100,
+    tolerance: float = 1e-4,
+) -> Clusters:
+    """Lloyd's algorithm from k-means++ starts (Arthur and Vassilvitskii, 2007); the tightest of several runs.
+
+    Stops when inertia falls by less than `tolerance` of itself. At most as many clusters as points; an empty cluster
+    moves to the point farthest from its own centre.
+    """
+    k = min(k, len(points))
+    runs = (_lloyd(points, _spread_start(points, k, generator), iterations, tolerance) for _ in range(restarts))
+    return min(runs, key=lambda run: run.inertia)
+
+
+def _spread_start(points: Float[Tensor, "n d"], k: int, generator: np.random.Generator) -> Float[Tensor, "k d"]:
+    """Each next centre is a point drawn in proportion to its squared distance from the nearest centre so far."""
+    chosen = [int(generator.integers(len(points)))]
+    nearest = (points - points[chosen[0]]).square().sum(1)
+    while len(chosen) < k:
+        reach = nearest.double().cumsum(0)
+        drawn = torch.searchsorted(reach, reach[-1] * generator.random(), right=True)
+        chosen.append(min(int(drawn), len(points) - 1))
+        nearest = torch.minimum(nearest, (points - points[chosen[-1]]).square().sum(1))
+    return points[torch.tensor(chosen, device=points.device)]
+
+
+def _lloyd(points: Float[Tensor, "n d"], centres: Float[Tensor, "k d"], iterations: int, tolerance: float) -> Clusters:
+    before = float("inf")
+    for _ in range(iterations):
+        distances, labels = torch.cdist(points, centres).min(1)
+        inertia = float(distances.square().sum())
+        if before - inertia <= tolerance * inertia:
+            break
+        before = inertia
+        sizes = torch.bincount(labels, minlength=len(centres)).to(points.dtype)
+        sums = torch.zeros_like(centres).index_add_(0, labels, points)
+        centres = sums / sizes.clamp(min=1)[:, None]
+        empty = (sizes == 0).nonzero()[:, 0]
+        if len(empty):
+            centres[empty] = points[distances.topk(len(empty)).indices]
+    distances, labels = torch.cdist(points, centres).min(1)
+    return Clusters(labels, centres, float(distances.square().sum()))
+
+
+def elbow(falling: Float[Tensor, " n"]) -> int:
+    """Where a sorted curve bends most: the index farthest from the straight line between its ends."""
+    if len(falling) < 3:
+        return 0
+    x = torch.linspace(0, 1, len(falling), dtype=falling.dtype, device=falling.device)
+    chord = falling[0] + (falling[-1] - falling[0]) * x
+    return int((falling - chord).abs().argmax())
+
+
+def assignment(cost: Float[Tensor, "k k"]) -> list[int]:
+    """The column of each row in the cheapest one-to-one assignment (Kuhn 1955), by shortest augmenting paths."""
+    values, size = cost.double().tolist(), len(cost)
+    row_price, column_price, row_of = [0.0] * size, [0.0] * (size + 1), [-1] * (size + 1)
+    for row in range(size):
+        row_of[size], column = row, size  # column `size` is where a new row enters
+        slack, came_from, done = [float("inf")] * size, [size] * size, [False] * (size + 1)
+        while row_of[column] != -1:
+            done[column] = True
+            current, best, nearest = row_of[column], float("inf"), -1
+            for j in range(size):
+                if done[j]:
+                    continue
+                reduced = values[current][j] - row_price[current] - column_price[j]
+                if reduced < slack[j]:
+                    slack[j], came_from[j] = reduced, column
+                if slack[j] < best:
+                    best, nearest = slack[j], j
+            for j in range(size + 1):
+                if done[j]:
+                    row_price[row_of[j]] += best
+                    column_price[j] -= best
+                elif j < size:
+                    slack[j] -= best
+            column = nearest
+        while column != size:
+            row_of[column] = row_of[came_from[column]]
+            column = came_from[column]
+    columns = [0] * size
+    for column in range(size):
+        columns[row_of[column]] = column
+    return columns

@@ -1,0 +1,79 @@
+"""A graph of similar clients from their item tables, and smoothing over it; tables come in blocks of items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def cosines(blocks: Iterable[Float[Tensor, "n i d"]]) -> Float[Tensor, "n n"]:
+    """Cosine similarity of whole tables, summed over blocks in double precision: tables may be much alike."""
+    products: Tensor | None = None
+    for block in blocks:
+        flat = block.flatten(1)
+        part = (flat @ flat.T).double()
+        products = part if products is None else products + part
+    if products is None:
+        raise ValueError("there should be at least one block")
+    return _normalised(products)
+
+
+def projected_cosines(
+    blocks: Iterable[Float[Tensor, "n i d"]], width: int, generator: np.random.Generator
+) -> Float[Tensor, "n n"]:
+    """The same of random projections: each entry is added, with a random sign, to one of `width` random sums.
+
+    Sparse signs keep inner products in expectation (Charikar et al., 2002) at one addition per entry.
+    """
+    sums: Tensor | None = None
+    for block in blocks:
+        flat = block.flatten(1)
+        place = torch.from_numpy(generator.integers(0, width, flat.shape[1])).to(flat.device)
+        sign = torch.from_numpy(2 * generator.integers(0, 2, flat.shape[1]) - 1).to(flat)
+        sums = flat.new_zeros(len(flat), width) if sums is None else sums
+        sums.index_add_(1, place, flat * sign)
+    if sums is None:
+        raise ValueError("there should be at least one block")
+    return _normalised(sums.double() @ sums.double().T)
+
+
+def _normalised(products: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
+    lengths = products.diagonal().clamp(min=1e-24).sqrt()
+    return products / lengths[:, None] / lengths[None, :]
+
+
+@dataclass(frozen=True)
+class Smoother:
+    """Replaces each table by a mean over the client's neighbours."""
+
+    weights: Float[Tensor, "n n"] | None
+    nearest: Int[Tensor, "n k"] | None
+
+    @classmethod
+    def above_mean(cls, similarity: Float[Tensor, "n n"], factor: float) -> Smoother:
+        """Neighbours are all strictly above factor × the mean similarity; oneself if there is nobody."""
+        linked = (similarity > factor * similarity.mean()).to(similarity.dtype)
+        lonely = (linked.sum(1) == 0).nonzero()[:, 0]
+        linked[lonely, lonely] = 1
+        return cls(linked / linked.sum(1, keepdim=True), None)
+
+    @classmethod
+    def k_nearest(cls, similarity: Float[Tensor, "n n"], k: int) -> Smoother:
+        """Neighbours are the k most similar, oneself included if among them."""
+        return cls(None, similarity.topk(min(k, len(similarity)), dim=1).indices)
+
+    def __call__(self, tables: Float[Tensor, "n i d"]) -> Float[Tensor, "n i d"]:
+        """One hop."""
+        if self.weights is not None:
+            return (self.weights.to(tables.dtype) @ tables.flatten(1)).view_as(tables)
+        if self.nearest is None:
+            return tables
+        total = torch.zeros_like(tables)
+        for neighbour in self.nearest.T:
+            total += tables[neighbour]
+        return total / self.nearest.shape[1]
