@@ -7,7 +7,7 @@ import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, cast, get_args
 
 from fedrecgel.cli.common import INTERRUPTED, add_set_option
 from fedrecgel.cli.console import Console, describe_plan, duration, probed_plan
@@ -16,7 +16,7 @@ from fedrecgel.errors import ConfigError
 from fedrecgel.experiments.ablation import AblationExperiment
 from fedrecgel.experiments.config import lookup, parse_assignment
 from fedrecgel.experiments.execute import Experiment, describe_data, describe_environment, execute, write_document
-from fedrecgel.experiments.flatness import FlatnessSettings
+from fedrecgel.experiments.flatness import FlatnessSettings, Normalisation
 from fedrecgel.experiments.landscape import LandscapeExperiment
 from fedrecgel.experiments.main_table import MainTableExperiment
 from fedrecgel.experiments.plan import Plan
@@ -103,7 +103,9 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def _add_landscape_options(parser: ArgumentParser) -> None:
     usual = FlatnessSettings()
-    parser.add_argument("--normalisation", choices=["unit", "filter"], default="unit", help="of the random directions")
+    parser.add_argument(
+        "--normalisation", default="unit,filter", metavar="NAME", help="of the random directions, of unit, filter"
+    )
     parser.add_argument("--grid-points", type=int, default=usual.grid, metavar="N", help="per axis of a surface")
     parser.add_argument("--clients", type=int, default=usual.clients, metavar="N", help="whose examples are the loss")
 
@@ -156,7 +158,10 @@ def experiment_of(args: Namespace) -> Experiment:
         return SensitivityExperiment(presets, datasets, settings, args.seeds, _grid(args.grid))
     if args.experiment == "ablation":
         return AblationExperiment(presets, datasets, settings, args.seeds)
-    flatness = FlatnessSettings(normalisation=args.normalisation, grid=args.grid_points, clients=args.clients)
+    kinds = _names("normalisation", args.normalisation, get_args(Normalisation))
+    flatness = tuple(
+        FlatnessSettings(cast("Normalisation", kind), grid=args.grid_points, clients=args.clients) for kind in kinds
+    )
     return LandscapeExperiment(presets, datasets, settings, args.seeds, flatness)
 
 
@@ -188,7 +193,11 @@ def _grid(text: str | None) -> tuple[float, ...]:
 
 def _command(args: Namespace) -> str:
     """The command with the options that shape its numbers, so that a reader can repeat them."""
-    usual: dict[str, object] = {"configs": "configs", "settings": SETTINGS_OF[args.experiment], "normalisation": "unit"}
+    usual: dict[str, object] = {
+        "configs": "configs",
+        "settings": SETTINGS_OF[args.experiment],
+        "normalisation": "unit,filter",
+    }
     usual |= {
         "grid_points": FlatnessSettings().grid,
         "clients": FlatnessSettings().clients,

@@ -34,6 +34,7 @@ from fedrecgel.experiments.training import Interrupted
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.tensors import Tensors
 
+Normalisation = Literal["unit", "filter"]
 MAGNITUDES = (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4)
 """Those of the paper's table."""
 RADII = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -43,7 +44,7 @@ RADII = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 class FlatnessSettings:
     """How much is measured."""
 
-    normalisation: Literal["unit", "filter"] = "unit"
+    normalisation: Normalisation = "unit"
     magnitudes: tuple[float, ...] = MAGNITUDES
     grid: int = 15
     """Points along each axis of a surface, odd, so that the model itself is one of them; 0 draws none."""

@@ -36,6 +36,11 @@ class Measured:
     """The measurement."""
     flatness: Flatness
 
+    @property
+    def group(self) -> tuple[str, str, str]:
+        """What one figure shows."""
+        return self.dataset, self.setting, self.flatness.settings.normalisation
+
 
 @dataclass(frozen=True)
 class Landscape:
@@ -71,7 +76,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class LandscapeExperiment:
-    """Surfaces for the first seed, numbers for all."""
+    """Surfaces for the first seed in each normalisation, numbers for all seeds."""
 
     name: ClassVar[str] = "landscape"
 
@@ -79,20 +84,22 @@ class LandscapeExperiment:
     datasets: tuple[str, ...]
     settings: tuple[Setting, ...]
     seeds: int
-    flatness: FlatnessSettings
+    flatness: tuple[FlatnessSettings, ...]
+    """One for each normalisation."""
 
     @cached_property
     def planned(self) -> list[Planned]:
         """Which measurements."""
         self.presets.check(METHODS_COMPARED)
-        numbers_only = replace(self.flatness, grid=0)
+        numbers_only = (replace(self.flatness[0], grid=0),)
         return [
-            Planned(setting, entry, Job(origin.config), self.flatness if number == 0 else numbers_only)
+            Planned(setting, entry, Job(origin.config), measure)
             for dataset in self.datasets
             for setting in self.settings
             for method in METHODS_COMPARED
             for entry in [entry_of(self.presets, dataset, method, setting, self.seeds)]
             for number, origin in enumerate(entry.origins)
+            for measure in (self.flatness if number == 0 else numbers_only)
         ]
 
     def configs(self) -> list[Config]:

@@ -37,8 +37,8 @@ def generalisation_table(found: Collected) -> Table | None:
     notes = [
         "Binary cross-entropy per example, mean over clients and seeds: training items and fresh negatives of one more "
         "round; the held-out item and four of its candidates.",
-        "The bound is the right-hand side of Lemma 2 with confidence 95%. With millions of parameters it is vacuous, "
-        "above the largest loss of any client: it says nothing about these models.",
+        "The bound is the right-hand side of Lemma 2 with confidence 95%, where both radii are positive. A vacuous "
+        "bound is above the largest loss of any client: it says nothing.",
     ]
     return (
         Table("generalisation", "Training loss, held-out loss and the bound", columns, lines, notes) if lines else None

@@ -111,13 +111,9 @@ def gap(found: Collected, points: list[Point]) -> Values | None:
     return {"radius": points[0].radius, "values": values, "train": train, "heldout": heldout} if values else None
 
 
-def landscape(document: Landscape, dataset: str, setting: str) -> Values | None:
+def landscape(document: Landscape, group: tuple[str, str, str]) -> Values | None:
     """Surfaces of both methods at every magnitude."""
-    models = [
-        item
-        for item in document.measured
-        if (item.dataset, item.setting) == (dataset, setting) and item.flatness.surfaces
-    ]
+    models = [item for item in document.measured if item.group == group and item.flatness.surfaces]
     if not models:
         return None
     return {

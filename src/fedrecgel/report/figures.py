@@ -85,10 +85,10 @@ def _figures(found: Collected) -> list[Drawing]:
             values_of = figure_data.ablation(found.ablation, dataset, setting)
             add(f"ablation-{dataset}-{setting}", draw_differences, values_of)
     if found.landscape is not None:
-        for dataset, setting in dict.fromkeys((item.dataset, item.setting) for item in found.landscape.measured):
-            surfaces = figure_data.landscape(found.landscape, dataset, setting)
-            add(f"landscape-{dataset}-{setting}", draw_surfaces, surfaces)
-            add(f"contours-{dataset}-{setting}", draw_contours, surfaces)
+        for group in dict.fromkeys(item.group for item in found.landscape.measured):
+            surfaces = figure_data.landscape(found.landscape, group)
+            add("-".join(("landscape", *group)), draw_surfaces, surfaces)
+            add("-".join(("contours", *group)), draw_contours, surfaces)
     return figures
 
 

@@ -187,11 +187,11 @@ def _landscape(page: _Page, found: Collected, command: str) -> None:
     if found.landscape is None:
         return
     document, parts = found.landscape, []
-    for dataset, setting in dict.fromkeys((item.dataset, item.setting) for item in document.measured):
-        values = figure_data.landscape(document, dataset, setting)
+    for group in dict.fromkeys(item.group for item in document.measured):
+        values = figure_data.landscape(document, group)
         if values:
-            title = f"{dataset}, {setting} settings"
-            parts.append(page.figure("landscape", f"landscape-{dataset}-{setting}", title, values, document.command))
+            title = "{}, {} settings, {} normalisation".format(*group)
+            parts.append(page.figure("landscape", "-".join(("landscape", *group)), title, values, document.command))
     parts += [table_card(table) for table in tables_of(document)]
     about = (
         "The training loss around each model along two random directions in the space of shared tensors. Drag a "

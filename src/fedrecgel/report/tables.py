@@ -178,15 +178,19 @@ def _sensitivity(document: Sensitivity) -> list[Table]:
 
 @tables_of.register
 def _landscape(document: Landscape) -> list[Table]:
-    tables = []
+    tables = [
+        _average_loss(document, group, [item for item in document.measured if item.group == group])
+        for group in dict.fromkeys(item.group for item in document.measured)
+    ]
     for dataset, setting in dict.fromkeys((item.dataset, item.setting) for item in document.measured):
         items = [item for item in document.measured if (item.dataset, item.setting) == (dataset, setting)]
-        tables.append(_average_loss(document, dataset, setting, items))
-        tables.append(_flatness(document, dataset, setting, items))
+        once = {(item.method, item.seed): item for item in reversed(items)}  # the same numbers in each normalisation
+        tables.append(_flatness(document, dataset, setting, list(once.values())[::-1]))
     return tables
 
 
-def _average_loss(document: Landscape, dataset: str, setting: str, items: Sequence[Measured]) -> Table:
+def _average_loss(document: Landscape, group: tuple[str, str, str], items: Sequence[Measured]) -> Table:
+    dataset, setting, normalisation = group
     drawn = [item for item in items if item.flatness.surfaces]
     lines = []
     for item in drawn:
@@ -205,14 +209,13 @@ def _average_loss(document: Landscape, dataset: str, setting: str, items: Sequen
     settings = items[0].flatness.settings
     notes = [
         f"Mean training loss on a {settings.grid} × {settings.grid} grid over [-m, m]² along two random directions "
-        f"('{settings.normalisation}' normalisation) in the space of shared tensors; {settings.clients} clients, seed "
+        f"({normalisation} normalisation) in the space of shared tensors; {settings.clients} clients, seed "
         f"{items[0].seed}.",
         "The published magnitudes name neither directions nor normalisation: orders of magnitude, not a target.",
     ]
-    title = f"{dataset}, {setting} settings: average loss at a distance"
-    return Table(
-        f"loss-{dataset}-{setting}", title, ["method", "at the model", *magnitudes], lines, notes, document.command
-    )
+    title = f"{dataset}, {setting} settings, {normalisation} normalisation: average loss at a distance"
+    columns = ["method", "at the model", *magnitudes]
+    return Table("-".join(("loss", *group)), title, columns, lines, notes, document.command)
 
 
 def _flatness(document: Landscape, dataset: str, setting: str, items: Sequence[Measured]) -> Table:
