@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 
 def cosines(blocks: Iterable[Float[Tensor, "n i d"]]) -> Float[Tensor, "n n"]:
@@ -26,17 +27,18 @@ def cosines(blocks: Iterable[Float[Tensor, "n i d"]]) -> Float[Tensor, "n n"]:
 def projected_cosines(
     blocks: Iterable[Float[Tensor, "n i d"]], width: int, generator: np.random.Generator
 ) -> Float[Tensor, "n n"]:
-    """The same of random projections: each entry is added, with a random sign, to one of `width` random sums.
+    """The same of random projections: every entry is added, with a random sign, to one of `width` sums in turn.
 
-    Sparse signs keep inner products in expectation (Charikar et al., 2002) at one addition per entry.
+    Random signs keep inner products in expectation (Charikar et al., 2002), at one addition per entry.
     """
     sums: Tensor | None = None
     for block in blocks:
         flat = block.flatten(1)
-        place = torch.from_numpy(generator.integers(0, width, flat.shape[1])).to(flat.device)
-        sign = torch.from_numpy(2 * generator.integers(0, 2, flat.shape[1]) - 1).to(flat)
         sums = flat.new_zeros(len(flat), width) if sums is None else sums
-        sums.index_add_(1, place, flat * sign)
+        sign = torch.from_numpy(2.0 * generator.integers(0, 2, flat.shape[1]) - 1).to(flat)
+        for first in range(0, flat.shape[1], width):
+            part = slice(first, first + width)
+            sums[:, : flat[:, part].shape[1]].addcmul_(flat[:, part], sign[part])
     if sums is None:
         raise ValueError("there should be at least one block")
     return _normalised(sums.double() @ sums.double().T)
@@ -73,7 +75,4 @@ class Smoother:
             return (self.weights.to(tables.dtype) @ tables.flatten(1)).view_as(tables)
         if self.nearest is None:
             return tables
-        total = torch.zeros_like(tables)
-        for neighbour in self.nearest.T:
-            total += tables[neighbour]
-        return total / self.nearest.shape[1]
+        return embedding_bag(self.nearest, tables.flatten(1), mode="mean").view_as(tables)
