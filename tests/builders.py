@@ -14,7 +14,7 @@ from fedrecgel.draws import Draws
 from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.methods.base import Method, Problem
-from fedrecgel.privacy.channel import Plain
+from fedrecgel.privacy.channel import Channel, Plain
 
 TINY: dict[str, Any] = {"gmf_dim": 4, "mlp_dim": 6, "fraction": 0.5}
 """Hyper-parameters of a model that trains in milliseconds."""
@@ -64,12 +64,13 @@ def engine_of(
     dtype: torch.dtype = torch.float64,
     local: LocalSettings | None = None,
     sampling: SamplingSettings | None = None,
+    channel: Channel | None = None,
 ) -> LocalEngine:
-    """A local engine over a plain channel."""
+    """A local engine, over a plain channel unless another is given."""
     draws = Draws(seed)
     store = ClientStore(method, problem_of(split, dtype), draws)
     federation = Federation(split, sampling or SamplingSettings(), dtype)
-    return LocalEngine(method, federation, Plain(), store, draws, local)
+    return LocalEngine(method, federation, channel or Plain(), store, draws, local)
 
 
 def problem_of(split: Split, dtype: torch.dtype = torch.float64) -> Problem:

@@ -74,7 +74,8 @@ class LocalEngine:
         the devices learnt is kept only after the last chunk, so an interrupted round leaves no trace.
         """
         down = self.method.broadcast(server, cohort)
-        shared = self.method.unpack(down.shared)
+        opened = self.channel.open(down)  # every device does; a simulator once for all
+        shared = self.method.unpack(opened.shared)
         needs = self.method.server_needs
 
         lengths = self.federation.n_examples(cohort)
@@ -83,9 +84,9 @@ class LocalEngine:
 
         def train_chunk(chunk: tuple[int, int]) -> tuple[Ids, ClientResult]:
             batch = examples.batch(*chunk)
-            received = down.of(shared, order[slice(*chunk)])
+            received = opened.of(shared, order[slice(*chunk)])
             result = self.method.client_update(self.store.read(batch.ids), received, batch, round, self.draws)
-            sealed = self.channel.seal(result.upload, round)
+            sealed = self.channel.seal(result.upload, self.federation.n_items, round)
             return batch.ids, result._replace(upload=self.channel.fold(sealed, needs))
 
         learnt: list[tuple[Ids, State]] = []
@@ -129,7 +130,7 @@ class LocalEngine:
         everyone = np.flatnonzero(test != NO_ITEM)
         per_client = split.n_items if against == "catalogue" else candidates.shape[1] + 1
         size = max(1, self.settings.chunk_scores // per_client)
-        down = self.method.broadcast(server, torch.from_numpy(everyone))
+        down = self.channel.open(self.method.broadcast(server, torch.from_numpy(everyone)))
         shared = self.method.unpack(down.shared)
 
         # Written in place: small results left between the large blocks would keep the allocator from reusing them.
