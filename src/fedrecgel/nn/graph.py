@@ -33,10 +33,10 @@ def projected_cosines(
     sums: Tensor | None = None
     for block in blocks:
         flat = block.flatten(1)
-        place = torch.from_numpy(generator.integers(0, width, flat.shape[1])).to(flat.device)
-        sign = torch.from_numpy(2 * generator.integers(0, 2, flat.shape[1]) - 1).to(flat)
+        drawn = torch.from_numpy(generator.integers(0, 2 * width, flat.shape[1])).to(flat.device)
+        sign = (2 * (drawn % 2) - 1).to(flat.dtype)  # one draw for both, so that blocks of any size see the same
         sums = flat.new_zeros(len(flat), width) if sums is None else sums
-        sums.index_add_(1, place, flat * sign)
+        sums.index_add_(1, drawn // 2, flat * sign)
     if sums is None:
         raise ValueError("there should be at least one block")
     return _normalised(sums.double() @ sums.double().T)
