@@ -159,7 +159,7 @@ class CoFedRec(Method):
                 losses += loss
                 batches += active
         kept = self._stored(table)
-        upload = Upload(batch.ids, {"items": kept}, {}, batch.rows, torch.ones_like(b))
+        upload = Upload(batch.ids, {"items": kept}, {}, batch.rows[:, :0], torch.ones_like(b))
         return ClientResult(State({"w": w, "b": b, "items": kept}), upload, losses / batches.clamp(min=1))
 
     def _table(self, private: State, down: Download) -> Float[Tensor, "C n d"]:
