@@ -198,8 +198,8 @@ class CoFedRec(Method):
 
     def _group(self, tables: list[Tensor], leader: Tensor, items: Tensor) -> list[int]:
         """Clients in descending similarity to the leader on some items, up to the elbow of that curve."""
-        view = tables[int(leader)][items].float()
-        similar = torch.stack([cosine_similarity(view, table[items].float()).sum() for table in tables])
+        view = tables[int(leader)][items].double()
+        similar = torch.stack([cosine_similarity(view, table[items].double()).sum() for table in tables])
         similar[int(leader)] = torch.inf  # first, whatever rounding says
         order = similar.argsort(descending=True, stable=True)
         curve = similar[order]
