@@ -129,6 +129,7 @@ class PerFedRec(Method):
             "known": torch.zeros(problem.n_clients, dtype=torch.bool, device=items.device),
             "centres": items.new_zeros(0, self.dim),
         }
+        shared |= {"trained_on": models.clone(), "trained_label": label.clone()}
         return Server({**shared, "label": label, "round": torch.zeros_like(label[0])}, kept)
 
     def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
@@ -156,10 +157,12 @@ class PerFedRec(Method):
 
     def broadcast(self, server: Server, ids: Ids) -> Download:
         """The global table and the graph for all; to each the table of its cluster."""
-        shared = {name: server.shared[name] for name in ("neighbours", "degree", "round")}
-        label = server.shared["label"][ids.to(server.shared["label"].device)]
-        own = StackedTable(server.shared["models"], label)
-        return Download({**shared, "items": server.shared["models"][GLOBAL]}, {"label": label}, {"model": own})
+        shared, ids = server.shared, ids.to(server.shared["label"].device)
+        label = shared["label"][ids]
+        tables = {"model": StackedTable(shared["models"], label)}
+        tables["trained_on"] = StackedTable(shared["trained_on"], shared["trained_label"][ids], held=True)
+        common = {name: shared[name] for name in ("neighbours", "degree", "round")}
+        return Download({**common, "items": shared["models"][GLOBAL]}, {"label": label}, tables)
 
     def client_update(
         self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
@@ -235,10 +238,13 @@ class PerFedRec(Method):
             users[upload.ids], known[upload.ids] = torch.as_tensor(upload.dense["user"]), True
         label, centres = self._clustered(users, known, kept["centres"], draws)
         graph = {name: shared[name] + total[name] for name in ("neighbours", "degree")}
+        before = {"trained_on": shared["models"], "trained_label": shared["label"]}
         done = torch.full_like(shared["round"], round + 1)
         steps = torch.where(members > 0, steps, steps[GLOBAL])
         kept = {"models.m": first, "models.v": second, "steps": steps, "users": users, "known": known}
-        return Server({"models": models, **graph, "label": label, "round": done}, {**kept, "centres": centres})
+        return Server(
+            {"models": models, **graph, **before, "label": label, "round": done}, {**kept, "centres": centres}
+        )
 
     def _mean_gradients(self, shared: Tensors, uploads: list[Upload]) -> tuple[Tensor, Tensor]:
         """For each model the mean gradient of its participants, and how many there are; all are the global one's."""
@@ -269,8 +275,8 @@ class PerFedRec(Method):
         """The mean of the predictions of the global, the cluster's and, right after training, the local model."""
         at, own = private.tables["rated"].padded()
         both = torch.cat([items, at], dim=1)
-        cluster = down.tables["model"].rows(both)
-        models = [down.shared["items"][both], cluster, cluster + private.tables["local"].rows(both)]
+        local = down.tables["trained_on"].rows(both) + private.tables["local"].rows(both)
+        models = [down.shared["items"][both], down.tables["model"].rows(both), local]
         here = torch.ones_like(down.each["label"], dtype=torch.bool)
         counts = [here, down.each["label"] != GLOBAL, private["round"] == down.shared["round"]]
         predicted = [self._predicted(private["user"], rows, own, down.shared, items) for rows in models]
