@@ -248,7 +248,7 @@ class GPFedRec(Method):
             found = everything[block] + change
             yield block, found, change if self.centred else found
 
-    def _smoother(self, blocks: Iterator[Float[Tensor, "n i d"]], round: int, draws: Draws) -> Smoother:
+    def _smoother(self, blocks: Iterator[Float[Tensor, "n _ d"]], round: int, draws: Draws) -> Smoother:
         """The graph of similar users."""
         if self.graph == "scalable":
             similarity = projected_cosines(blocks, self.projection, draws.generator("projection", round))

@@ -11,12 +11,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 
-def cosines(blocks: Iterable[Float[Tensor, "n i d"]]) -> Float[Tensor, "n n"]:
-    """Cosine similarity of whole tables, summed over blocks in double precision: tables may be much alike."""
+def cosines(blocks: Iterable[Float[Tensor, "n _ d"]]) -> Float[Tensor, "n n"]:
+    """Cosine similarity of whole tables.
+
+    Tables may be so much alike that cosines differ by less than single precision resolves. Inner products are taken of
+    what sets tables apart from their mean, and what they have in common is added in double precision.
+    """
     products: Tensor | None = None
     for block in blocks:
         flat = block.flatten(1)
-        part = (flat @ flat.T).double()
+        middle = flat.mean(0)
+        apart = flat - middle
+        along = (apart @ middle).double()
+        common = middle.double().square().sum() + along[:, None] + along[None, :]
+        part = (apart @ apart.T).double() + common
         products = part if products is None else products + part
     if products is None:
         raise ValueError("there should be at least one block")
@@ -24,7 +32,7 @@ def cosines(blocks: Iterable[Float[Tensor, "n i d"]]) -> Float[Tensor, "n n"]:
 
 
 def projected_cosines(
-    blocks: Iterable[Float[Tensor, "n i d"]], width: int, generator: np.random.Generator
+    blocks: Iterable[Float[Tensor, "n _ d"]], width: int, generator: np.random.Generator
 ) -> Float[Tensor, "n n"]:
     """The same of random projections: each entry is added, with a random sign, to one of `width` random sums.
 
