@@ -39,7 +39,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     except (OSError, SafetensorError) as error:
         raise StorageError(
             f"'{path}' could not be written: {error}. What was there before is untouched; "
-            f"make room or choose another --out, then continue with --resume."
+            f"make room or choose another place. A run continues with --resume."
         ) from error
     finally:
         with contextlib.suppress(OSError):

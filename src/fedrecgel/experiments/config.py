@@ -152,6 +152,11 @@ def from_dict(sections: Mapping[str, object]) -> Config:
     parts: dict[str, Any] = {}
     hints = get_type_hints(Config)
     for section, values in sections.items():
+        if section == "search":
+            raise ConfigError(
+                "[search] belongs to `fedrecgel tune`, which writes a best.toml to train with. "
+                "Tune this file, or take the table out."
+            )
         if section not in hints:
             raise ConfigError(unknown("section", section, hints))
         if not isinstance(values, Mapping):
@@ -199,19 +204,22 @@ def parse_assignment(text: str) -> tuple[str, str, object]:
         return section, key, value.strip()
 
 
+def read_sections(path: Path) -> dict[str, Any]:
+    """The tables of a config file, unchecked."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"There is no config file '{path}'.") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"Config file '{path}' cannot be read: {error}.") from error
+
+
 def read_config(path: Path | None, assignments: Sequence[tuple[str, str, object]] = ()) -> Config:
     """A config file, then overrides; defaults for the rest.
 
     An override of method.name drops the file's other method settings: they belong to the other method.
     """
-    sections: dict[str, dict[str, object]] = {}
-    if path is not None:
-        try:
-            sections = {**tomllib.loads(path.read_text(encoding="utf-8"))}
-        except FileNotFoundError as error:
-            raise ConfigError(f"There is no config file '{path}'.") from error
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"Config file '{path}' cannot be read: {error}.") from error
+    sections = read_sections(path) if path is not None else {}
     for section, key, value in assignments:
         table = sections.setdefault(section, {})
         if not isinstance(table, dict):

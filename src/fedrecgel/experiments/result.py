@@ -12,10 +12,10 @@ import torch
 
 from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.engine.checkpoint import read_tensors, write_tensors
-from fedrecgel.errors import ConfigError, RunFolderError, unknown
+from fedrecgel.errors import RunFolderError
 from fedrecgel.experiments.config import Config, read_config
+from fedrecgel.experiments.recommend import best_items, user_number, write_recommendations
 from fedrecgel.experiments.run_folder import RunFolder, write_text
-from fedrecgel.methods.base import Server
 from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
 
@@ -65,22 +65,19 @@ class Result:
         Raises:
             ConfigError: the user is unknown, or k is not positive.
         """
-        if k < 1:
-            raise ConfigError(f"k should be at least 1. Found {k}.")
-        names = [str(known) for known in self.user_ids]  # a number typed on a command line is text
-        if str(user) not in names:
-            raise ConfigError(unknown("user", str(user), names))
-        number = names.index(str(user))
-        method = self.config.method.build()
-        own = slice(number, number + 1)
-        down = method.broadcast(Server(self.shared), torch.tensor([number]))
-        received = down.of(method.unpack(down.shared), slice(None))
-        scores = method.score(self.clients.of(own), received, torch.arange(len(self.item_ids))[None, :])[0]
-        known = self.train.items[self.train.ptr[number] : self.train.ptr[number + 1]]
-        scores[torch.from_numpy(known).long()] = -torch.inf
-        best = torch.topk(scores, min(k, len(self.item_ids) - len(known)))
-        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        number = user_number(self, user)
+        (best,) = best_items(self, range(number, number + 1), k)
+        pairs = zip(best.items.tolist(), best.scores.tolist(), strict=True)
         return [Recommendation(self.item_ids[item], score) for item, score in pairs]
+
+    def recommend_all(self, path: str | Path, k: int = 10) -> int:
+        """Write the same for every user to a .parquet or .csv file; returns its rows.
+
+        Raises:
+            ConfigError: the name ends otherwise, or k is not positive.
+            StorageError: it could not be written.
+        """
+        return write_recommendations(self, Path(path), k)
 
     def save(self, path: str | Path) -> None:
         """Write a run folder that `fedrecgel.open` reads.

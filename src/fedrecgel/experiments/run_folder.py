@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -39,6 +39,35 @@ def run_fingerprint(settings: Settings, split: str, *, accelerated: bool = False
         for section, values in settings.items()
     }
     return sha256(json.dumps([kept, split, accelerated], sort_keys=True).encode()).hexdigest()
+
+
+def difference(
+    ours: Settings, theirs: Settings, free: Set[tuple[str, str]] = FREE_TO_CHANGE
+) -> tuple[str, Any, Any] | None:
+    """The first setting that is not the same and should be: its key, their value, our value."""
+    for section in sorted({*theirs, *ours}):
+        mine, other = ours.get(section, {}), theirs.get(section, {})
+        for key in sorted({*mine, *other}, key=lambda key: (key != "name", key)):  # the name says most
+            if (section, key) not in free and mine.get(key) != other.get(key):
+                return f"{section}.{key}", other.get(key), mine.get(key)
+    return None
+
+
+@contextmanager
+def lock_folder(folder: Path, place: Path) -> Iterator[None]:
+    """Keep other processes out of a folder by a file in it; freed by the system even when the process is killed."""
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        handle = place.open("w")
+    except OSError as error:
+        raise StorageError(f"'{folder}' could not be written: {error}. Choose another --out.") from error
+    with handle:
+        if fcntl is not None:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise RunFolderError(f"Another process is writing to '{folder}'. Choose another --out.") from error
+        yield
 
 
 @dataclass(frozen=True)
@@ -127,14 +156,11 @@ class RunFolder:
             found = tomllib.loads(self.config.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise RunFolderError(f"'{self.config}' cannot be read: {error}. Choose another --out.") from error
-        for section in sorted({*found, *settings}):
-            ours, theirs = settings.get(section, {}), found.get(section, {})
-            for key in sorted({*ours, *theirs}, key=lambda key: (key != "name", key)):  # the name says most
-                if (section, key) not in FREE_TO_CHANGE and ours.get(key) != theirs.get(key):
-                    raise RunFolderError(
-                        f"'{self.path}' belongs to another run: there {section}.{key} = {theirs.get(key)!r}, "
-                        f"here {ours.get(key)!r}. Choose another --out."
-                    )
+        if changed := difference(settings, found):
+            key, theirs, ours = changed
+            raise RunFolderError(
+                f"'{self.path}' belongs to another run: there {key} = {theirs!r}, here {ours!r}. Choose another --out."
+            )
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add a round to metrics.jsonl."""
@@ -178,24 +204,9 @@ class RunFolder:
         write_text(self.config, config)
         write_text(self.metrics, "".join(json.dumps(line) + "\n" for line in history))
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keep other processes out while a run writes; freed by the system even when the process is killed."""
-        place = self.checkpoint.parent / ".lock"
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            handle = place.open("w")
-        except OSError as error:
-            raise StorageError(f"'{self.path}' could not be written: {error}. Choose another --out.") from error
-        with handle:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError as error:
-                    raise RunFolderError(
-                        f"Another process is writing to '{self.path}'. Choose another --out."
-                    ) from error
-            yield
+    def lock(self) -> AbstractContextManager[None]:
+        """Keep other processes out while a run writes."""
+        return lock_folder(self.path, self.checkpoint.parent / ".lock")
 
     def read_summary(self) -> dict[str, Any]:
         """The summary of a finished run."""

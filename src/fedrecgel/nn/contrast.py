@@ -9,8 +9,8 @@ from torch.nn.functional import normalize
 
 EPSILON = 1e-6
 """Added to sums that may be zero, as in the released code of CoFedRec."""
-BLOCK = 1 << 22
-"""Logits computed at once."""
+BLOCK = 1 << 19
+"""Logits computed at once: as many as stay in the cache."""
 
 
 def contrast(
@@ -42,17 +42,17 @@ def contrast(
     width = max(1, BLOCK // (clients * n))
     for part in torch.split(rows, width):
         here, weight = z[:, part], share[part]
-        logits = here @ z.mT / temperature
+        logits = (here / temperature) @ z.mT
         logits[:, torch.arange(len(part), device=part.device), part] = -torch.inf
         top = logits.amax(2, keepdim=True)
-        powers = torch.exp(logits - top)
+        powers = logits.sub_(top).exp_()
         total = powers.sum(2) + EPSILON
         attract = (here * same[:, part]).sum(2) / temperature  # Σ_{j same} a_ij
         loss -= (weight * (attract - sizes[part] * (top[:, :, 0] + total.log()))).sum(1)
         pull = -weight / temperature
-        push = powers.mul_((weight * sizes[part] / temperature / total)[:, :, None])  # ∂/∂a_ij of the log-sum, over τ
-        slope[:, part] += pull[:, None] * same[:, part] + push @ z
-        slope += push.mT @ here
+        push = (weight * sizes[part] / temperature / total)[:, :, None]  # ∂/∂a_ij of the log-sum is push · powers · τ
+        slope[:, part] += pull[:, None] * same[:, part] + push * (powers @ z)
+        slope += powers.mT @ (push * here)
     pulls = torch.zeros_like(share).index_copy_(0, rows, -share[rows] / temperature)
     slope += _others_with_label(z * pulls[:, None], labels)
     lengths = tables.norm(dim=2, keepdim=True).clamp(min=1e-12)

@@ -1,0 +1,67 @@
+"""`fedrecgel recommend`: what a finished run recommends, to one user or to all."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedrecgel.errors import ConfigError
+from fedrecgel.experiments.recommend import check_table_path, user_number
+from fedrecgel.experiments.result import open_run
+
+if TYPE_CHECKING:
+    from argparse import _SubParsersAction
+
+    Subparsers = _SubParsersAction[ArgumentParser]
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add `recommend`."""
+    parser = subparsers.add_parser(
+        "recommend",
+        help="what a finished run recommends",
+        description="The best items for a user, or for all, among those the user has not trained on.",
+    )
+    parser.add_argument("folder", metavar="RUN", help="folder of a finished run")
+    whom = parser.add_mutually_exclusive_group(required=True)
+    whom.add_argument("--user", metavar="ID", help="print recommendations for this user")
+    whom.add_argument("--all", action="store_true", help="write recommendations for every user to FILE")
+    parser.add_argument("-k", type=int, default=10, metavar="N", help="items per user (default 10)")
+    parser.add_argument("--json", action="store_true", help="with --user: print one JSON document")
+    parser.add_argument(
+        "-o", dest="output", metavar="FILE", help="with --all: .parquet or .csv with columns user, rank, item, score"
+    )
+    parser.set_defaults(run=run_recommend)
+
+
+def run_recommend(args: Namespace) -> int:
+    """Print or write."""
+    if args.all and args.output is None:
+        raise ConfigError("--all writes a file. Name it with -o FILE.parquet or -o FILE.csv.")
+    if args.all and args.json:
+        raise ConfigError("--json prints the recommendations of one --user. Leave it out with --all.")
+    if not args.all and args.output is not None:
+        raise ConfigError("-o is the file of --all. Leave it out with --user, or take --json and redirect.")
+    if args.all:
+        path = check_table_path(Path(args.output))
+        result = open_run(args.folder)
+        n_users, n_items = len(result.user_ids), len(result.item_ids)
+        print(f"Ranking {n_items:,} items for {n_users:,} users …", file=sys.stderr)
+        n_rows = result.recommend_all(path, args.k)
+        print(f"{n_rows:,} recommendations for {n_users:,} users are in {path}")
+        return 0
+    result = open_run(args.folder)
+    found = result.recommend(args.user, args.k)
+    if args.json:
+        rows = [{"rank": rank, "item": best.item, "score": best.score} for rank, best in enumerate(found, 1)]
+        user = result.user_ids[user_number(result, args.user)]
+        print(json.dumps({"user": user, "recommendations": rows}, indent=1))
+        return 0
+    width = max(len("item"), *(len(str(best.item)) for best in found))
+    print(f"rank  {'item':<{width}}  {'score':>10}")
+    for rank, best in enumerate(found, 1):
+        print(f"{rank:>4}  {best.item!s:<{width}}  {best.score:>10.4f}")
+    return 0
