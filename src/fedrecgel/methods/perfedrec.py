@@ -222,7 +222,6 @@ class PerFedRec(Method):
         new_shared |= {"models": models, "trained_on": shared["models"]}
         new_shared |= {"label": label, "trained_label": shared["label"]}
         new_shared["round"] = torch.full_like(shared["round"], round + 1)
-        steps = torch.where(members > 0, steps, steps[GLOBAL])
         new_kept = {"models.m": first, "models.v": second, "steps": steps}
         return Server(new_shared, {**new_kept, "users": users, "known": known, "centres": centres})
 
