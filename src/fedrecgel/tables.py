@@ -7,7 +7,7 @@ the rows a client changed (`PersonalTable`), and a plain dense tensor [C, n, d] 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -44,10 +44,12 @@ class StackedTable:
 
     stack: Float[Tensor, "g n d"]
     which: Int[Tensor, " C"]
+    held: bool = False
+    """Whether clients still have it from an earlier download: a simulator keeps it once for all of them."""
 
     def __getitem__(self, index: Index) -> StackedTable:
         """Some of the clients, over the same stack."""
-        return StackedTable(self.stack, self.which[index])
+        return replace(self, which=self.which[index])
 
     def rows(self, at: Int[Tensor, "C K"]) -> Float[Tensor, "C K d"]:
         """Rows of each client's table."""
@@ -59,8 +61,8 @@ class StackedTable:
 
     @property
     def n_bytes(self) -> int:
-        """One table per client."""
-        return len(self.which) * self.stack[:1].numel() * self.stack.element_size()
+        """One table per client, unless they have it."""
+        return 0 if self.held else len(self.which) * self.stack[:1].numel() * self.stack.element_size()
 
 
 @dataclass(frozen=True, eq=False)

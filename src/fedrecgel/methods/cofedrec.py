@@ -159,7 +159,7 @@ class CoFedRec(Method):
                 losses += loss
                 batches += active
         kept = self._stored(table)
-        upload = Upload(batch.ids, {"items": kept}, {}, batch.rows, torch.ones_like(b))
+        upload = Upload(batch.ids, {"items": kept}, {}, batch.rows[:, :0], torch.ones_like(b))
         return ClientResult(State({"w": w, "b": b, "items": kept}), upload, losses / batches.clamp(min=1))
 
     def _table(self, private: State, down: Download) -> Float[Tensor, "C n d"]:
@@ -198,8 +198,8 @@ class CoFedRec(Method):
 
     def _group(self, tables: list[Tensor], leader: Tensor, items: Tensor) -> list[int]:
         """Clients in descending similarity to the leader on some items, up to the elbow of that curve."""
-        view = tables[int(leader)][items].float()
-        similar = torch.stack([cosine_similarity(view, table[items].float()).sum() for table in tables])
+        view = tables[int(leader)][items].double()
+        similar = torch.stack([cosine_similarity(view, table[items].double()).sum() for table in tables])
         similar[int(leader)] = torch.inf  # first, whatever rounding says
         order = similar.argsort(descending=True, stable=True)
         curve = similar[order]
