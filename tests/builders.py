@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,20 @@ from fedrecgel.data.split import Split, leave_one_out
 from fedrecgel.draws import Draws
 from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.engine.store import ClientStore
+from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Method, Problem
 from fedrecgel.privacy.channel import Channel, Plain
 
 TINY: dict[str, Any] = {"gmf_dim": 4, "mlp_dim": 6, "fraction": 0.5}
 """Hyper-parameters of a model that trains in milliseconds."""
+
+
+def tiny(name: str) -> dict[str, Any]:
+    """Hyper-parameters of a small model of any method."""
+    kind = METHODS[name]
+    known = {entry.name for entry in fields(kind)}
+    small = {**TINY, "dim": 4} if kind.kind == "federated" else {}
+    return {key: value for key, value in small.items() if key in known}
 
 
 def interactions_of(
