@@ -16,6 +16,8 @@ from torch import Tensor
 
 from fedrecgel.tensors import Tensors, moved, n_bytes
 
+NO_TABLE = -1
+
 Index = Int[Tensor, " i"] | slice
 """Some of the clients of a batch."""
 
@@ -44,6 +46,7 @@ class StackedTable:
 
     stack: Float[Tensor, "g n d"]
     which: Int[Tensor, " C"]
+    """NO_TABLE for a client that has none; what is read for it means nothing."""
     held: bool = False
     """Whether clients still have it from an earlier download: a simulator keeps it once for all of them."""
 
@@ -53,16 +56,17 @@ class StackedTable:
 
     def rows(self, at: Int[Tensor, "C K"]) -> Float[Tensor, "C K d"]:
         """Rows of each client's table."""
-        return self.stack[self.which[:, None], at]
+        return self.stack[self.which.clamp(min=0)[:, None], at]
 
     def dense(self) -> Float[Tensor, "C n d"]:
         """A copy of each client's table."""
-        return self.stack[self.which]
+        return self.stack[self.which.clamp(min=0)]
 
     @property
     def n_bytes(self) -> int:
-        """One table per client, unless they have it."""
-        return 0 if self.held else len(self.which) * self.stack[:1].numel() * self.stack.element_size()
+        """One table for each client that has one and does not hold it already."""
+        sent = 0 if self.held else int((self.which != NO_TABLE).sum())
+        return sent * self.stack[:1].numel() * self.stack.element_size()
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,9 +13,9 @@ from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
 from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.methods.base import Server
-from fedrecgel.methods.cofedrec import NO_GROUP, CoFedRec
+from fedrecgel.methods.cofedrec import CoFedRec
 from fedrecgel.nn.cluster import kmeans
-from fedrecgel.tables import State
+from fedrecgel.tables import NO_TABLE, State
 from tests.builders import engine_of, problem_of
 from tests.oracles import cofedrec as oracle
 from tests.oracles.single import assert_close, batches_of, catalogue_scores, ragged_split
@@ -121,7 +121,7 @@ def test_equals_one_client_at_a_time(split: Split, name: str, chunk_examples: in
 def members_of(server: Server, client: int) -> list[int]:
     """Everyone in a client's group."""
     group_of = server.shared["group_of"]
-    assert group_of[client] != NO_GROUP
+    assert group_of[client] != NO_TABLE
     members: list[int] = (group_of == group_of[client]).nonzero()[:, 0].tolist()
     return members
 
@@ -129,7 +129,7 @@ def members_of(server: Server, client: int) -> list[int]:
 def table_in_use(server: Server, state: State, client: int) -> Tensor:
     """What a client trains and scores with: its group's table if it is newer than its own."""
     group = int(server.shared["group_of"][client])
-    return state["items"][client] if group == NO_GROUP else server.shared["groups"][group]
+    return state["items"][client] if group == NO_TABLE else server.shared["groups"][group]
 
 
 def run_of(method: CoFedRec, split: Split) -> tuple[LocalEngine, Server]:
@@ -166,7 +166,7 @@ def test_a_group_waits_for_a_member_that_sleeps(split: Split) -> None:
     engine, server = run_of(CoFedRec(**SMALL), split)
     down = engine.method.broadcast(server, engine.population())
     assert down.shared.keys() == {"labels"}, "neither the mean table nor other groups' are sent"
-    waiting = (server.shared["group_of"] != NO_GROUP).nonzero()[:, 0]
+    waiting = (server.shared["group_of"] != NO_TABLE).nonzero()[:, 0]
     assert len(server.shared["groups"]) > 1
     later = engine.method.server_update(server, engine.train(server, waiting, ROUNDS).inbox, ROUNDS, engine.draws)
     assert len(later.shared["groups"]) == 1, "groups that nobody waits for are forgotten"

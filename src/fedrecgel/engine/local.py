@@ -91,12 +91,15 @@ class LocalEngine:
 
         learnt: list[tuple[Ids, State]] = []
         losses: list[Tensor] = []
+        bytes_up = 0
 
         def uploads() -> Iterator[Upload]:
+            nonlocal bytes_up
             weights = self.method.footprint(lengths[order], self.federation.n_items)
             for ids, result in self._in_order(train_chunk, chunks_of(weights, self.settings.chunk_examples)):
                 learnt.append((ids, result.private))
                 losses.append(result.loss)
+                bytes_up += len(ids) * result.upload.n_bytes(self.federation.n_items)
                 yield result.upload
 
         inbox = self.channel.collect(uploads(), self.federation.n_items, needs)
@@ -105,7 +108,7 @@ class LocalEngine:
         return Trained(
             inbox,
             loss=torch.cat(losses).mean(),
-            bytes_up=len(cohort) * n_bytes(inbox.total()),  # tables as dense as they are on a real wire
+            bytes_up=bytes_up,
             bytes_down=len(cohort) * n_bytes(down.shared) + down.own_bytes,
         )
 

@@ -128,7 +128,7 @@ class FedMF(Method):
     def _one_by_one(
         self, user: Float[Tensor, "C d"], rows: Float[Tensor, "C K d"], batch: ClientBatch, counts: Tensor
     ) -> tuple[Float[Tensor, "C d"], Float[Tensor, "C K d"], Float[Tensor, " C"]]:
-        """Section 1, step 4: the error at the old u, the item gradient with the new one."""
+        """One example after another: the error at the old u, the item gradient with the new one."""
         client = torch.arange(len(user), device=user.device)
         gradient, total = torch.zeros_like(rows), user.new_zeros(len(user))
         for slot, label, active in zip(batch.slots.T, batch.labels.T, counts.T, strict=True):
