@@ -66,7 +66,7 @@ def test_the_top_eigenvalue_is_that_of_the_dense_hessian(result: Result) -> None
         return torch.stack(list(loss._terms({**fixed, **changed}))).sum()
 
     start = torch.cat([fixed[name].flatten() for name in names])
-    dense = torch.func.hessian(total)(start)
+    dense = torch.autograd.functional.hessian(total, start)  # type: ignore[no-untyped-call]
     vector = {name: torch.zeros_like(value) for name, value in fixed.items()}
     top = torch.linalg.eigh(dense)
     for name, part in zip(names, torch.split(top.eigenvectors[:, -1], sizes), strict=True):

@@ -74,7 +74,8 @@ class LocalEngine:
         the devices learnt is kept only after the last chunk, so an interrupted round leaves no trace.
         """
         down = self.method.broadcast(server, cohort)
-        shared = self.method.unpack(down.shared)
+        opened = self.channel.open(down)  # every device does; a simulator once for all
+        shared = self.method.unpack(opened.shared)
         needs = self.method.server_needs
 
         lengths = self.federation.n_examples(cohort)
@@ -83,19 +84,22 @@ class LocalEngine:
 
         def train_chunk(chunk: tuple[int, int]) -> tuple[Ids, ClientResult]:
             batch = examples.batch(*chunk)
-            received = down.of(shared, order[slice(*chunk)])
+            received = opened.of(shared, order[slice(*chunk)])
             result = self.method.client_update(self.store.read(batch.ids), received, batch, round, self.draws)
-            sealed = self.channel.seal(result.upload, round)
+            sealed = self.channel.seal(result.upload, self.federation.n_items, round)
             return batch.ids, result._replace(upload=self.channel.fold(sealed, needs))
 
         learnt: list[tuple[Ids, State]] = []
         losses: list[Tensor] = []
+        bytes_up = 0
 
         def uploads() -> Iterator[Upload]:
+            nonlocal bytes_up
             weights = self.method.footprint(lengths[order], self.federation.n_items)
             for ids, result in self._in_order(train_chunk, chunks_of(weights, self.settings.chunk_examples)):
                 learnt.append((ids, result.private))
                 losses.append(result.loss)
+                bytes_up += len(ids) * result.upload.n_bytes(self.federation.n_items)
                 yield result.upload
 
         inbox = self.channel.collect(uploads(), self.federation.n_items, needs)
@@ -104,7 +108,7 @@ class LocalEngine:
         return Trained(
             inbox,
             loss=torch.cat(losses).mean(),
-            bytes_up=len(cohort) * n_bytes(inbox.total()),  # tables as dense as they are on a real wire
+            bytes_up=bytes_up,
             bytes_down=len(cohort) * n_bytes(down.shared) + down.own_bytes,
         )
 
@@ -129,7 +133,7 @@ class LocalEngine:
         everyone = np.flatnonzero(test != NO_ITEM)
         per_client = split.n_items if against == "catalogue" else candidates.shape[1] + 1
         size = max(1, self.settings.chunk_scores // per_client)
-        down = self.method.broadcast(server, torch.from_numpy(everyone))
+        down = self.channel.open(self.method.broadcast(server, torch.from_numpy(everyone)))
         shared = self.method.unpack(down.shared)
 
         # Written in place: small results left between the large blocks would keep the allocator from reusing them.

@@ -22,6 +22,7 @@ from fedrecgel.evaluation.ranking import TieRule
 from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Method
 from fedrecgel.privacy.channel import CHANNELS
+from fedrecgel.privacy.fixedpoint import FixedPointSettings
 
 Count = Annotated[int, Meta(ge=1)]
 T = TypeVar("T")
@@ -42,7 +43,7 @@ class RunSettings:
     engine: Literal["local"] = "local"
     """Where the clients live: in this process."""
     channel: str = "plain"
-    """What is between the devices and the server."""
+    """What is between the devices and the server: plain, or bfv, which encrypts (extra `crypto`)."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class Config:
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     local: LocalSettings = field(default_factory=LocalSettings)
+    fixed_point: FixedPointSettings = field(default_factory=FixedPointSettings)
 
     @property
     def default_out(self) -> Path:
