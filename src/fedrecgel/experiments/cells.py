@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -89,7 +89,7 @@ class Row:
     seconds: float
     """Training and evaluation of one run, mean over seeds."""
     up: float
-    """Bytes a client sends in a round."""
+    """Bytes a client sends each time it trains."""
     down: float
     leaves_device: list[str]
     cells: dict[Against, dict[str, Cell]]
@@ -183,17 +183,9 @@ def row_of(runs: Runs, cells: dict[Against, dict[str, Cell]]) -> Row:
         rounds=first["rounds"],
         selection=first["protocol"]["selection"],
         seconds=float(np.mean([record.run["seconds"]["total"] for record in runs.records])),
-        up=_per_client(runs, "up"),
-        down=_per_client(runs, "down"),
+        up=runs.records[0].traffic("up"),
+        down=runs.records[0].traffic("down"),
         leaves_device=first["privacy"]["leaves_device"],
         cells=cells,
         folders=[record.folder for record in runs.records],
     )
-
-
-def _per_client(runs: Runs, way: str) -> float:
-    """Bytes per participating client and round."""
-    record = runs.records[0]
-    settings: dict[str, Any] = record.config["method"]
-    cohort = max(1, int(settings.get("fraction", 1.0) * record.run["data"]["users"]))
-    return float(record.run["bytes"][way]) / float(cohort * record.run["rounds"])

@@ -29,6 +29,12 @@ class Record:
     """As in summary.json: seed, commit, versions, metrics; None for a failed run."""
     generalisation: dict[str, Any] | None = None
     error: str | None = None
+    trained: int = 0
+    """Clients trained, summed over rounds; methods choose their own cohorts."""
+
+    def traffic(self, way: str) -> float:
+        """Bytes a client sends ("up") or receives ("down") each time it trains."""
+        return float(self.run["bytes"][way]) / self.trained
 
     @property
     def run(self) -> dict[str, Any]:
@@ -42,9 +48,9 @@ def finished_record(root: Path, folder: str, fingerprint: str, config: dict[str,
     """The record of a run folder that is complete."""
     extra = root / folder / GENERALISATION
     generalisation = json.loads(extra.read_text(encoding="utf-8")) if extra.exists() else None
-    return Record(
-        "finished", fingerprint, folder, config, RunFolder(root / folder).read_summary(), generalisation=generalisation
-    )
+    run = RunFolder(root / folder)
+    trained = sum(int(line["clients"]) for line in run.read_history())
+    return Record("finished", fingerprint, folder, config, run.read_summary(), generalisation, trained=trained)
 
 
 @dataclass(frozen=True)

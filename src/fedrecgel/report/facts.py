@@ -91,7 +91,7 @@ def privacy_table(found: Collected) -> Table:
         if key in seen:
             continue
         seen.add(key)
-        up, down = traffic(group, "up"), traffic(group, "down")
+        up, down = (group.records[0].traffic(way) for way in ("up", "down"))
         leaves = group.first["privacy"]["leaves_device"]
         lines.append(
             [
@@ -104,13 +104,6 @@ def privacy_table(found: Collected) -> Table:
         )
     columns = ["method", "up per client and round", "down per client and round", "channel", "leaves the device"]
     return Table("privacy", "What leaves the device", columns, lines)
-
-
-def traffic(group: Group, way: str) -> float:
-    """Bytes per participating client and round."""
-    run, method = group.first, group.records[0].config["method"]
-    cohort = max(1, int(method.get("fraction", 1.0) * run["data"]["users"]))
-    return float(run["bytes"][way]) / float(cohort * run["rounds"])
 
 
 def environment_table(found: Collected) -> Table:

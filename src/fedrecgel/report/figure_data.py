@@ -11,7 +11,6 @@ from fedrecgel.experiments.main_table import POPULARITY, MainTable
 from fedrecgel.experiments.sensitivity import SHOWN, Point, Sensitivity
 from fedrecgel.experiments.statistics import Comparison
 from fedrecgel.report.collect import Collected
-from fedrecgel.report.facts import traffic
 
 Values = dict[str, Any]
 """JSON values of one figure."""
@@ -133,6 +132,6 @@ def communication(found: Collected, dataset: str) -> list[Values]:
     """Megabytes per participating client and round."""
     groups = {group.method: group for group in found.shown_groups if group.dataset == dataset}
     return [
-        {"name": method, "up": traffic(group, "up") / 1e6, "down": traffic(group, "down") / 1e6}
+        {"name": method, **{way: group.records[0].traffic(way) / 1e6 for way in ("up", "down")}}
         for method, group in groups.items()
     ]
