@@ -19,7 +19,7 @@ EXPERIMENTS: dict[str, list[str]] = {
     "main-table": ["--methods", METHODS],
     "ablation": ["--settings", "published"],
     "sensitivity": ["--settings", "published", "--grid", "0,0.1,1"],
-    "landscape": ["--grid-points", "3", "--clients", "5"],
+    "landscape": ["--normalisation", "unit", "--grid-points", "3", "--clients", "5"],
 }
 
 

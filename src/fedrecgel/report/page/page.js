@@ -65,6 +65,7 @@
     const again = () => { width = place.clientWidth; if (width > 0) draw(width); };
     new ResizeObserver(() => { if (Math.abs(place.clientWidth - width) > 1) again(); }).observe(place);
     redraws.push(again);
+    again();
   };
 
   // --- line chart: one or two vertical axes, bands, dashed references ----------------------------------------------
