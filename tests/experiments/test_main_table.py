@@ -91,6 +91,18 @@ def test_missing_seeds_are_named_and_the_rest_is_compared(tmp_path: Path) -> Non
     assert pair.comparison.seeds == 2
 
 
+def test_all_rows_have_one_split(tmp_path: Path) -> None:
+    """One method's tuned settings hold out a validation item: popularity and the untuned train without it, too."""
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "fedncf.toml").write_text(
+        '[method]\nname = "fedncf"\n[evaluation]\nselection = "validation"\n'
+    )
+    chosen = MainTableExperiment(Presets(tmp_path), ("demo",), ("fedncf", "fedmf"), "tuned", 2)
+    assert {config.split.validation for config in chosen.configs()} == {True}
+    plain = MainTableExperiment(Presets(tmp_path), ("demo",), ("fedncf", "fedmf"), "published", 2)
+    assert {config.split.validation for config in plain.configs()} == {False}
+
+
 def test_runs_on_other_test_items_are_not_compared(tmp_path: Path) -> None:
     chosen = experiment("fedncf")
     hits = {"popularity": 0.5, "fedncf": 0.9}

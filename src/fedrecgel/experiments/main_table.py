@@ -24,7 +24,7 @@ from fedrecgel.experiments.cells import (
     shown_name,
 )
 from fedrecgel.experiments.config import Config
-from fedrecgel.experiments.presets import Presets, Setting
+from fedrecgel.experiments.presets import Assignment, Presets, Setting
 from fedrecgel.experiments.published import SOURCE, caveats_for, published
 from fedrecgel.experiments.results import Record
 from fedrecgel.experiments.statistics import TEST, Comparison, holm
@@ -82,11 +82,17 @@ class MainTableExperiment:
         methods = list(dict.fromkeys((POPULARITY, *self.methods)))
         self.presets.check(methods)
         return [
-            entry_of(self.presets, dataset, method, self.setting, count)
+            entry_of(self.presets, dataset, method, self.setting, count, changes=self._validation(dataset))
             for dataset in self.datasets
             for method in methods
             if (count := self._seeds(dataset, method))
         ]
+
+    def _validation(self, dataset: str) -> list[Assignment]:
+        """One split for all rows: if one method's settings hold out a validation item, all do without it."""
+        chosen = [self.presets.origin(dataset, method, self.setting, 0).config for method in self.methods]
+        held_out = any(config.split.validation for config in chosen)
+        return [("evaluation", "selection", "validation")] if held_out else []
 
     def _seeds(self, dataset: str, method: str) -> int:
         return self.seeds_of.get(f"{dataset}/{method}", self.seeds_of.get(method, self.seeds))

@@ -65,8 +65,8 @@ class Presets:
         if setting == "long" and kind.kind == "federated":
             given += LONG
             about = about.replace("defaults", "half of the clients, server rate 0.005, 200 rounds")
-        if kind.kind != "federated":
-            given.append(("run", "rounds", 1))  # one look at the data is all there is
+        if kind.one_round:
+            given.append(("run", "rounds", 1))
         elif self.rounds is not None:
             given.append(("run", "rounds", self.rounds))
             about += f"; {self.rounds} rounds"

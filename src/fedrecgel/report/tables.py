@@ -15,6 +15,11 @@ from fedrecgel.experiments.statistics import Comparison
 from fedrecgel.report.table import MARKS, Entry, Table
 
 SIGNS = {1: "▲", -1: "▼", 0: "≈"}
+SELECTIONS = {
+    "last": "the last one",
+    "validation": "the best on a validation item, which leaves the training data of every row",
+    "test": "the best on the test item, which is cheating",
+}
 VERSUS = "▲ ▼ ≈: significantly above, below, or not to be told from popularity (same test)."
 
 
@@ -57,6 +62,7 @@ def _main_of(document: MainTable, dataset: str, rows: Sequence[Row]) -> Table:
         "Percent, mean ± standard deviation over seeds; in brackets the published figure. Ranked among 99 sampled "
         "candidates, in the last two metric columns among all items.",
         f"{MARKS} {VERSUS}",
+        f"Reported round: {' or '.join(sorted({SELECTIONS[row.selection] for row in rows}))}.",
         f"Test: {document.test}.",
         f"Published figures: {document.published}, quoted as printed.",
         *([f"Not run, too slow or too large: {', '.join(left_out)}."] if left_out else []),
