@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
@@ -21,6 +21,10 @@ class Trained(NamedTuple):
     loss: Float[Tensor, ""]
     bytes_up: int
     bytes_down: int
+    n_answers: int
+    """Clients whose uploads are in the inbox."""
+    refused: Mapping[str, int]
+    """Clients whose answers the gate left out, by reason; who is in neither number did not answer."""
 
 
 @runtime_checkable
