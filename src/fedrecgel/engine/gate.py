@@ -52,23 +52,23 @@ def sift(result: ClientResult, settings: GateSettings) -> ClientResult:
 def admissible(upload: Upload, settings: GateSettings) -> Bool[Tensor, " C"]:
     """Whether each client's upload is finite and at most `max_norm` long; a NaN anywhere fails the comparison."""
     summed = {name: value.value for name, value in upload.dense.items() if isinstance(value, Summed)}
-    bound = _norms(upload, summed, exact=False)
+    bound = _norms(upload, exact=False)
     good = bound <= settings.max_norm
     if not good.all():
-        good = _norms(upload, summed, exact=True) <= settings.max_norm
+        good = _norms(upload, exact=True) <= settings.max_norm
     if summed:
         together = torch.stack([torch.linalg.vector_norm(value) for value in summed.values()])
         good &= torch.linalg.vector_norm(together) <= settings.max_norm * upload.weight.sum()
     return good & (upload.weight > 0) & (upload.weight <= settings.max_weight)
 
 
-def _norms(upload: Upload, summed: Tensors, *, exact: bool) -> Float[Tensor, " C"]:
+def _norms(upload: Upload, *, exact: bool) -> Float[Tensor, " C"]:
     """Norm of each client's upload; not exact means at most this, without building a matrix per client."""
     squares = torch.zeros_like(upload.weight)
-    for name, value in upload.dense.items():
+    for value in upload.dense.values():
         if isinstance(value, Factors) and not exact:  # ‖LᵀR‖ ≤ ‖L‖ ‖R‖
             squares = squares + (_length(value.left) * _length(value.right)).square()
-        elif name not in summed:
+        elif not isinstance(value, Summed):
             squares = squares + _length(value.each() if isinstance(value, Factors) else value).square()
     for value in upload.rows.values():
         squares = squares + _length(value).square()
@@ -76,7 +76,9 @@ def _norms(upload: Upload, summed: Tensors, *, exact: bool) -> Float[Tensor, " C
 
 
 def _length(value: Tensor) -> Float[Tensor, " C"]:
-    found: Tensor = torch.linalg.vector_norm(value.unsqueeze(1).flatten(1), dim=1)  # a number per client is a vector too
+    found: Tensor = torch.linalg.vector_norm(
+        value.unsqueeze(1).flatten(1), dim=1
+    )  # a number per client is a vector too
     return found
 
 
@@ -91,9 +93,7 @@ def chosen(upload: Upload, good: Bool[Tensor, " C"]) -> Upload:
         else:
             dense[name] = value[good]
     rows = {name: value[good] for name, value in upload.rows.items()}
-    return replace(
-        upload, ids=upload.ids[good], dense=dense, rows=rows, at=upload.at[good], weight=upload.weight[good]
-    )
+    return replace(upload, ids=upload.ids[good], dense=dense, rows=rows, at=upload.at[good], weight=upload.weight[good])
 
 
 class Form(NamedTuple):
@@ -156,7 +156,7 @@ def check_clients(ids: Tensor, asked: Ids) -> None:
     """
     if ids.dim() != 1 or ids.dtype != torch.int64:
         raise Refusal("clients")
-    if len(ids.unique()) != len(ids):
+    if len(set(ids.tolist())) != len(ids):
         raise Refusal("twice")
     if not torch.isin(ids, asked).all():
         raise Refusal("clients")

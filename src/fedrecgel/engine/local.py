@@ -79,8 +79,9 @@ class LocalEngine:
         trained = self.train_with(self.method.broadcast(server, cohort), cohort, round)
         if not trained.n_answers:
             raise RunError(
-                f"Uploads of round {round + 1} should be finite and at most gate.max_norm = {self.gate.max_norm:g} long. "
-                f"None is: training diverged. Lower a learning rate or a radius; the last checkpoint is untouched."
+                f"Uploads of round {round + 1} should be finite and no longer than gate.max_norm = "
+                f"{self.gate.max_norm:g}. None is: training diverged. Lower a learning rate or a radius; "
+                f"the last checkpoint is untouched."
             )
         return trained
 

@@ -16,6 +16,9 @@ from msgspec import Meta
 from fedrecgel.data.federation import SamplingSettings
 from fedrecgel.data.load import DataSettings
 from fedrecgel.data.split import SplitSettings
+from fedrecgel.engine.flower.faults import FaultSettings
+from fedrecgel.engine.flower.settings import FlowerSettings
+from fedrecgel.engine.gate import GateSettings
 from fedrecgel.engine.local import LocalSettings
 from fedrecgel.errors import ConfigError, unknown
 from fedrecgel.evaluation.ranking import TieRule
@@ -39,8 +42,8 @@ class RunSettings:
     """A torch device: cpu, cuda, cuda:1, mps."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of all tensors."""
-    engine: Literal["local"] = "local"
-    """Where the clients live: in this process."""
+    engine: Literal["local", "flower"] = "local"
+    """Where the clients live: in this process, or on Flower's nodes."""
     channel: str = "plain"
     """What is between the devices and the server."""
 
@@ -101,6 +104,9 @@ class Config:
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     local: LocalSettings = field(default_factory=LocalSettings)
+    gate: GateSettings = field(default_factory=GateSettings)
+    flower: FlowerSettings = field(default_factory=FlowerSettings)
+    faults: FaultSettings = field(default_factory=FaultSettings)
 
     @property
     def default_out(self) -> Path:
@@ -180,6 +186,14 @@ def _check(config: Config) -> Config:
     lookup("channel", config.run.channel, CHANNELS)
     if config.evaluation.selection == "validation":
         config = replace(config, split=replace(config.split, validation=True))
+    if config.run.engine == "flower":
+        if config.run.device != "cpu":
+            raise ConfigError(
+                f"Engine 'flower' trains on the CPU of each node. Found run.device = '{config.run.device}'."
+            )
+        config = replace(config, checkpoint=CheckpointSettings(1))  # nodes forget what a finished round replaced
+    elif config.faults != FaultSettings():
+        raise ConfigError("Faults are played by nodes: [faults] needs run.engine = 'flower'.")
     return config
 
 

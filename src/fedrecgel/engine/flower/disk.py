@@ -60,13 +60,13 @@ class DiskStore(ClientStore):
         settled = [path for path in self._files() if _round_of(path) < self._rounds]
         if len(settled) < MERGE_AT:
             return
-        self._save(_round_of(settled[-1]), torch.cat(self._known).unique())
+        self._save(_round_of(settled[-1]), self.trained())
         for path in settled[:-1]:  # a kill before they are gone is harmless: the later file wins
             path.unlink()
 
     def trained(self) -> Ids:
         """Everybody who has ever trained here."""
-        return torch.cat(self._known).unique() if self._known else torch.zeros(0, dtype=torch.int64)
+        return torch.tensor(sorted({user for ids in self._known for user in ids.tolist()}), dtype=torch.int64)
 
     def _save(self, round: int, ids: Ids) -> None:
         for stale in self._folder.glob(f".*{TEMPORARY}"):  # of a process that was killed while writing

@@ -136,7 +136,9 @@ class FlowerEngine:
         check_clients(ids, asked)
         if not len(ids):
             return None
-        weight = torch.ones(len(ids), dtype=self.problem.dtype)  # set here; only a method that says so lets clients claim
+        weight = torch.ones(
+            len(ids), dtype=self.problem.dtype
+        )  # set here; only a method that says so lets clients claim
         if "weight" in self.method.leaves_device():
             check_form({"weight": rest["weight"]}, {"weight": Form((), self.problem.dtype, False)}, (len(ids),))
             weight = rest.pop("weight")
@@ -160,14 +162,14 @@ class FlowerEngine:
         """Let every node rank for its own clients; two numbers per client come back."""
 
         def judge(letter: Letter, asked: Ids) -> tuple[tuple[Tensor, Tensor, Tensor], int]:
-            found = tuple(letter.tensors[name] for name in ("ids", "above", "tied"))
-            check_clients(found[0], asked)
-            for counts in found[1:]:
-                if counts.shape != found[0].shape or counts.dtype != torch.int64:
+            ids, above, tied = (letter.tensors[name] for name in ("ids", "above", "tied"))
+            check_clients(ids, asked)
+            for counts in (above, tied):
+                if counts.shape != ids.shape or counts.dtype != torch.int64:
                     raise Refusal("shape")
                 if bool(((counts < 0) | (counts >= self.problem.n_items)).any()):
                     raise Refusal("ranks")
-            return found, len(asked)
+            return (ids, above, tied), len(asked)
 
         about = {"round": self._finished, "held_out": held_out, "against": against}
         answers = self._ask("rank", about, server, self.population(), judge)
@@ -197,9 +199,7 @@ class FlowerEngine:
             answers.bytes_down += sum(letter.n_bytes for letter in letters.values())
             for node, letter in self._courier.exchange(kind, letters, self._settings.round_seconds):
                 try:
-                    if not bool(torch.isin(asked[node], pending).all()):
-                        raise Refusal("twice")
-                    value, n_clients = self._judged(letter, asked[node], judge)
+                    value, n_clients = _judged(letter, asked[node], pending, judge)
                 except Refusal as refusal:
                     answers.refused[str(refusal)] += len(asked[node])
                     answers.notes.append(f"node {node}: {_reason(letter, refusal)}")
@@ -225,15 +225,21 @@ class FlowerEngine:
             time.sleep(POLL_SECONDS)
         return found
 
-    def _judged(self, letter: Letter | Lost, asked: Ids, judge: Callable[[Letter, Ids], tuple[T, int]]) -> tuple[T, int]:
-        if isinstance(letter, Lost):
-            raise Refusal("lost")
-        if "error" in letter.about:
-            raise Refusal("error")
-        try:
-            return judge(letter, asked)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
-            raise Refusal("unreadable") from error
+
+def _judged(
+    letter: Letter | Lost, asked: Ids, pending: Ids, judge: Callable[[Letter, Ids], tuple[T, int]]
+) -> tuple[T, int]:
+    """The answer, if there is one and it is good."""
+    if isinstance(letter, Lost):
+        raise Refusal("lost")
+    if "error" in letter.about:
+        raise Refusal("error")
+    if not bool(torch.isin(asked, pending).all()):
+        raise Refusal("twice")
+    try:
+        return judge(letter, asked)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+        raise Refusal("unreadable") from error
 
 
 def _positions(some: Ids, ids: Ids) -> Int[Tensor, " i"]:

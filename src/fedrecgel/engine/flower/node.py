@@ -76,12 +76,12 @@ class Node:
 
 def _train(engine: LocalEngine, store: DiskStore, outgoing: Outgoing, work: Work, letter: Letter) -> Letter:
     """One round of the clients asked for; their state is on disk before anything is sent."""
-    round, asked = letter.about["round"], letter.tensors["ids"]
+    number, asked = letter.about["round"], letter.tensors["ids"]
     down = unpack_download(letter.tensors)
-    here = present(asked, round, work.faults).nonzero()[:, 0]
-    about: dict[str, Any] = {"round": round, "loss": 0.0, "refused": {}}
+    here = present(asked, number, work.faults).nonzero()[:, 0]
+    about: dict[str, Any] = {"round": number, "loss": 0.0, "refused": {}}
     if len(here):
-        trained = engine.train_with(down.of(down.shared, here), asked[here], round)
+        trained = engine.train_with(down.of(down.shared, here), asked[here], number)
         about["refused"] = dict(trained.refused)
         about["loss"] = float(trained.loss) * trained.n_answers if trained.n_answers else 0.0
     store.commit()

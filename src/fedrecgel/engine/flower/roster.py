@@ -47,13 +47,13 @@ class Roster:
                 reasons = "".join(f" Node {node}: {reason}" for node, reason in self._turned_away.items())
                 raise RunError(
                     f"A run needs flower.nodes = {self._settings.nodes} nodes. Found {len(self._users)} after "
-                    f"{self._settings.wait_seconds:g} s.{reasons} Start more with `fedrecgel node`, or lower flower.nodes."
+                    f"{self._settings.wait_seconds:g} s.{reasons} Start more with `fedrecgel node`, or ask for fewer."
                 )
             time.sleep(POLL_SECONDS)
 
     def population(self) -> Ids:
         """Everybody who lives on a node that was ever here: a node that left may come back."""
-        return torch.cat(list(self._users.values())).unique()
+        return torch.tensor(sorted({user for users in self._users.values() for user in users.tolist()}))
 
     def refresh(self) -> set[int]:
         """Let nodes that came since introduce themselves; the nodes that can be reached now."""
@@ -98,6 +98,6 @@ def _are_clients(users: Tensor, facts: dict[str, Any]) -> bool:
         isinstance(n_users, int)
         and users.dim() == 1
         and users.dtype == torch.int64
-        and len(users) == len(users.unique())
+        and len(users) == len(set(users.tolist())) > 0
         and bool(((users >= 0) & (users < n_users)).all())
     )

@@ -6,7 +6,7 @@ sizes, catalogue, fingerprint of the whole split. `state/` holds what these user
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ class PartOfSplit(Split):
     facts: Facts
 
     @property
-    def fingerprint(self) -> str:  # type: ignore[override]
+    def fingerprint(self) -> str:
         """That of the whole split."""
         return str(self.facts["fingerprint"])
 
@@ -58,8 +58,10 @@ class Shard:
     users: Ids
     """Their numbers in the whole federation."""
     facts: Facts
-    split: Split
+    split: PartOfSplit
     """The whole federation's numbering, but only these users have data."""
+    user_ids: list[int] | list[str]
+    """What they are called outside."""
 
     @property
     def state(self) -> Path:
@@ -144,7 +146,25 @@ def read_shard(place: Path) -> Shard:
         validation=validation,
         validation_candidates=validation_candidates,
     )
-    return Shard(folder, torch.from_numpy(users), facts, split)
+    return Shard(folder, torch.from_numpy(users), facts, split, about["user_ids"])
+
+
+def rejoined(shards: Sequence[Shard]) -> tuple[ItemSets, list[Any]]:
+    """Training rows and names of all users, where their shards lie on one disk."""
+    first = shards[0].split
+    owners, items, counts = [], [], []
+    names: list[Any] = list(range(first.n_users))
+    for shard in shards:
+        train = shard.split.train
+        owners.append(np.repeat(np.arange(first.n_users), np.diff(train.ptr)))
+        items.append(train.items)
+        counts.append(train.counts)
+        for user, name in zip(shard.users.tolist(), shard.user_ids, strict=True):
+            names[user] = name
+    owner = np.concatenate(owners)
+    order = np.argsort(owner, kind="stable")
+    ptr = np.searchsorted(owner[order], np.arange(first.n_users + 1))
+    return ItemSets(first.n_items, ptr, np.concatenate(items)[order], np.concatenate(counts)[order]), names
 
 
 def blank_split(facts: Facts) -> PartOfSplit:

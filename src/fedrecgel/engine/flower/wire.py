@@ -65,7 +65,7 @@ def pack_download(down: Download, index: Int[Tensor, " i"]) -> Tensors:
     for name, table in down.tables.items():
         mine = table[index]
         if isinstance(mine, StackedTable):
-            used, which = mine.which.unique(return_inverse=True)
+            used, which = torch.unique(mine.which, return_inverse=True)
             stack = mine.stack[used]
         else:
             stack, which = mine.dense(), torch.arange(len(index))
