@@ -65,7 +65,7 @@ def serve(courier: Courier, order: Mapping[str, Any]) -> None:
     name = _run_name(config, split, folder, resume=order["resume"])
 
     def host(config: Config, method: Method, channel: Channel, problem: Problem, split: Split) -> Host:
-        run = RemoteRun(name, json.dumps(config.to_dict()))
+        run = RemoteRun(f"{name}-{config.method.name}", json.dumps(config.to_dict()))  # popularity is a run of its own
         engine = FlowerEngine(method, channel, problem, roster, courier, run, config.flower, config.gate)
         return Host(engine, engine)
 
@@ -98,7 +98,7 @@ def _gathered(result: Result, shards: Path, name: str) -> Result:
     everyone = ClientStore(method, problem, draws)
     nodes = [read_shard(place) for place in sorted(shards.glob("node-*"))]
     for node in nodes:
-        store = DiskStore(node.state / name, method, problem, draws, rounds=rounds)
+        store = DiskStore(node.state / f"{name}-{config.method.name}", method, problem, draws, rounds=rounds)
         ids = store.trained()
         if len(ids):
             everyone.write(ids, store.read(ids))

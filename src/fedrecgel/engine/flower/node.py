@@ -6,6 +6,7 @@ its users where the server needs a sum, else one whole table per user.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -62,7 +63,7 @@ class Node:
         work = self._work_of(letter.about["work"])
         draws = Draws(work.seed)
         problem = Problem(shard.split.n_users, shard.split.n_items, work.dtype)
-        folder, rounds = shard.state / letter.about["run"], letter.about["round"]
+        folder, rounds = shard.state / _folder_name(letter.about["run"]), letter.about["round"]
         store = DiskStore(folder, work.method, problem, draws, rounds=rounds)
         outgoing = Outgoing(work.channel)
         federation = Federation(shard.split, work.sampling, work.dtype)
@@ -97,6 +98,13 @@ def _rank(engine: LocalEngine, letter: Letter) -> Letter:
     wanted = torch.isin(ids, asked)
     found = {"ids": ids[wanted], "above": ranks.above[wanted], "tied": ranks.tied[wanted]}
     return Letter({"round": letter.about["round"]}, found)
+
+
+def _folder_name(run: str) -> str:
+    """The name of a run, which came from outside, as the name of a folder."""
+    if not re.fullmatch(r"[0-9a-z][0-9a-z-]*", run):
+        raise DataError(f"The name of a run should consist of small letters, digits and hyphens. Found {run!r}.")
+    return run
 
 
 @lru_cache(maxsize=4)

@@ -187,6 +187,17 @@ def _simulation(home: Path) -> Iterator[str]:
         end(process)
 
 
+def node_command(
+    shard: Path, superlink: str, *, certificate: Path | None, key: Path | None, port: int | None, retries: int | None
+) -> list[str]:
+    """The command that starts a SuperNode for a shard; without a certificate the connection is not encrypted."""
+    words = [program("flower-supernode"), "--superlink", superlink, "--host", "127.0.0.1"]
+    words += ["--port", str(port or free_port()), "--node-config", f'shard="{shard.resolve()}"']
+    words += ["--insecure"] if certificate is None else ["--root-certificates", str(certificate)]
+    words += [] if key is None else ["--auth-supernode-private-key", str(key)]
+    return words + ([] if retries is None else ["--max-retries", str(retries)])
+
+
 def free_port() -> int:
     """A port nobody listens on now."""
     with socket.socket() as probe:
