@@ -19,7 +19,7 @@ from torch import Tensor
 from fedrecgel.data.federation import ClientBatch
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import ClientResult, Method, Problem, Server, Upload
-from fedrecgel.tensors import Factors, Ids, Summed, Tensors
+from fedrecgel.tensors import Factors, Summed, Tensors
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def check_form(found: Tensors, forms: Mapping[str, Form], leading: tuple[int, ..
             raise Refusal("dtype")
 
 
-def check_clients(ids: Tensor, asked: Ids) -> None:
+def check_clients(ids: Tensor, asked: Tensor) -> None:
     """Every client answers at most once, and only when asked.
 
     Raises:

@@ -32,8 +32,10 @@ from fedrecgel.methods.base import Method, Problem
 from fedrecgel.nn.native import usable
 from fedrecgel.privacy.channel import CHANNELS, Channel, Plain
 
-WATCH_SECONDS = 1.0
-"""Between two looks at a run."""
+WATCH_SECONDS = 0.5
+"""Between two looks at a run's folder."""
+STATUS_SECONDS = 30.0
+"""Between two questions to the SuperLink while the run seems to go on."""
 
 
 def work_of(text: str) -> Work:
@@ -157,18 +159,22 @@ def _watch(
     should_stop: Callable[[], bool],
 ) -> None:
     """Report rounds as they are written, until the run ends; a run that did not complete is a failure."""
-    n_seen = 0
-    while True:
-        time.sleep(WATCH_SECONDS)
-        status = connection.status(run)
-        lines = folder.read_history()
-        for line in lines[n_seen:]:
-            watch(line)
-        n_seen = len(lines)
-        if status == "finished:completed":
-            return
-        if status.startswith("finished"):
-            raise RunError(f"The run under Flower ended as '{status}'. {connection.failure(run)}")
-        if should_stop():
-            connection.stop(run)
-            raise Interrupted(n_seen)
+    asked = time.monotonic()
+    n_seen = len(folder.read_history())
+    with connection.following(run) as process:
+        while True:
+            time.sleep(WATCH_SECONDS)
+            ended = process.poll() is not None
+            lines = folder.read_history()
+            for line in lines[n_seen:]:
+                watch(line)
+            n_seen = len(lines)
+            if should_stop():
+                connection.stop(run)
+                raise Interrupted(n_seen)
+            if ended or time.monotonic() > asked + STATUS_SECONDS:
+                status, asked = connection.status(run), time.monotonic()
+                if status == "finished:completed":
+                    return
+                if status.startswith("finished"):
+                    raise RunError(f"The run under Flower ended as '{status}'. {connection.failure(run)}")

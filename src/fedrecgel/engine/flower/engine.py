@@ -218,7 +218,7 @@ class FlowerEngine:
             + (" ".join(answers.notes[-3:]) or "Their nodes cannot be reached.")
         )
 
-    def _reachable(self, ids: Ids) -> dict[int, Ids]:
+    def _reachable(self, ids: Ids) -> dict[int, Tensor]:
         """Nodes of these clients; when none is there, wait for one as long as for a straggler."""
         deadline = time.monotonic() + self._settings.round_seconds
         while not (found := self._roster.hosting(ids)) and time.monotonic() < deadline:
@@ -227,7 +227,7 @@ class FlowerEngine:
 
 
 def _judged(
-    letter: Letter | Lost, asked: Ids, pending: Ids, judge: Callable[[Letter, Ids], tuple[T, int]]
+    letter: Letter | Lost, asked: Tensor, pending: Tensor, judge: Callable[[Letter, Ids], tuple[T, int]]
 ) -> tuple[T, int]:
     """The answer, if there is one and it is good."""
     if isinstance(letter, Lost):
@@ -242,7 +242,7 @@ def _judged(
         raise Refusal("unreadable") from error
 
 
-def _positions(some: Ids, ids: Ids) -> Int[Tensor, " i"]:
+def _positions(some: Tensor, ids: Tensor) -> Int[Tensor, " i"]:
     """Where in `ids` each of `some` stands."""
     order = ids.argsort()
     return order[torch.searchsorted(ids[order], some)]

@@ -110,9 +110,17 @@ class Connection:
         found = [entry["status"] for entry in runs if str(entry["run-id"]) == run]
         return str(found[0]) if found else "unknown"
 
-    def log(self, run: str) -> str:
-        """What the server's side of a run has logged."""
-        return self.flwr("log", run, "link", "--show")
+    @contextmanager
+    def following(self, run: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A process that ends when the run does: asking for the status takes a second, so it is asked seldom."""
+        words = [program("flwr"), "log", run, "link", "--stream"]
+        with (self.home / "run.log").open("wb") as log:
+            process = subprocess.Popen(words, stdout=log, stderr=log, env=environment(self.home))
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
 
     def stop(self, run: str) -> None:
         """End a run at once."""
@@ -120,7 +128,7 @@ class Connection:
 
     def failure(self, run: str) -> str:
         """Why a run failed, in its own words."""
-        lines = self.log(run).splitlines()
+        lines = self.flwr("log", run, "link", "--show").splitlines()
         reasons = [line.split(FAILED, 1)[1].strip() for line in lines if FAILED in line]
         return reasons[-1] if reasons else "\n".join(["Its log ends with:", *lines[-12:]])
 
