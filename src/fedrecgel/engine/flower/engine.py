@@ -109,8 +109,10 @@ class FlowerEngine:
             if not isinstance(loss, float) or not math.isfinite(loss):
                 raise Refusal("loss")
             from_nodes.update({str(reason): int(count) for reason, count in own.items()})
+            n_answers = 0 if upload is None else len(upload.ids)
+            from_nodes["norm"] += len(letter.tensors["ids"]) - n_answers
             losses.append(loss)
-            return upload, 0 if upload is None else len(upload.ids)
+            return upload, n_answers
 
         answers = self._ask("train", {"round": round}, server, cohort, judge)
         uploads = [upload for upload in answers.in_order() if upload is not None]
@@ -154,7 +156,7 @@ class FlowerEngine:
         n_rows = self.problem.n_items if rows else 0
         upload = Upload(ids, dense, rows, torch.arange(n_rows).expand(len(ids), -1), weight)
         good = admissible(upload, self._gate)
-        if not good.any():
+        if not good.any() or not (each or good.all()):  # a sum stands or falls as a whole
             raise Refusal("norm")
         return upload if good.all() else chosen(upload, good)
 
