@@ -115,7 +115,7 @@ def train_config(
     check_device(config)
     if folder is not None and folder.claim(config.to_dict(), resume=resume) == "finished":
         raise RunFolderError(f"'{folder.path}' holds this run, finished. Open it, or choose another --out.")
-    training = Training(config, split or load_split(config), folder, host or simulated)
+    training = Training(config, split or load_split(config), folder, host)
     with folder.lock() if folder is not None else nullcontext():
         if resume:
             training.restore()
@@ -160,9 +160,9 @@ def simulated(config: Config, method: Method, channel: Channel, problem: Problem
 class Training:
     """One run in progress."""
 
-    def __init__(self, config: Config, split: Split, folder: RunFolder | None, host: Hosting) -> None:
+    def __init__(self, config: Config, split: Split, folder: RunFolder | None, host: Hosting | None = None) -> None:
         started = time.perf_counter()
-        self.config, self.split, self.folder, self._host = config, split, folder, host
+        self.config, self.split, self.folder, self._host = config, split, folder, host or simulated
         self.settings = config.to_dict()
         self.draws = Draws(config.run.seed)
         self.method = config.method.build()
@@ -173,7 +173,7 @@ class Training:
         native = accelerated(self.method) if config.local.accelerate and fits else None
         self.method, self.accelerated = native or self.method, native is not None
         problem = Problem(split.n_users, split.n_items, dtype, device)
-        self.engine, self.store = host(config, self.method, channel, problem, split)
+        self.engine, self.store = self._host(config, self.method, channel, problem, split)
         self.server = self.method.init_server(problem, self.draws)
         self.round = 0
         self.best_round: int | None = None

@@ -42,7 +42,7 @@ class InProcess:
         self._nodes[as_node] = self._nodes.pop(node)
 
     def exchange(self, kind: str, letters: Mapping[int, Letter], seconds: float) -> Iterator[tuple[int, Letter | Lost]]:
-        for node, letter in reversed(letters.items()):  # the order of arrival must not matter
+        for node, letter in reversed(list(letters.items())):  # the order of arrival must not matter
             self.sent.append((kind, node, letter))
             try:
                 answer = self._nodes[node].answer(kind, letter)

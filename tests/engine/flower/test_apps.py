@@ -124,7 +124,12 @@ def test_a_run_of_the_server_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     shards, folder = tmp_path / "shards", tmp_path / "run"
     write_shards(SPLIT, shards, 3)
     config = config_of(flower={"round_seconds": 60.0, "wait_seconds": 60.0})
-    order = {"config": json.dumps(config.to_dict()), "folder": str(folder), "resume": False, "shards": str(shards)}
+    order: dict[str, bool | float | int | str] = {
+        "config": json.dumps(config.to_dict()),
+        "folder": str(folder),
+        "resume": False,
+        "shards": str(shards),
+    }
     server_app(serve)(LoopGrid(shards, 3), Context(1, 0, {}, RecordDict(), order))
     assert open_run(folder).summary["rounds"] == 3
 

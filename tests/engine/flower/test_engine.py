@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -131,13 +132,17 @@ def test_no_fact_a_node_can_write_ends_a_run(places: list[Path], key: str, value
     assert all(bool(torch.isfinite(tensor).all()) for tensor in found.inbox.mean().values())
 
 
+def _with_weight(weight: float, answer: Letter) -> list[Letter | Lost]:
+    return [changed(answer, "weight", _spoil(weight))]
+
+
 def test_weights_are_claimed_only_where_the_method_says_so_and_within_bounds(places: list[Path]) -> None:
     config = config_of("fedncf", method={"weighting": "examples"}, flower={"min_answers": 0.3, "repeats": 0})
     honest = trained(engine_of(places, config))
     assert honest.n_answers == 14
     for weight in (-89.0, 0.0, 1e12, float("nan")):
-        spoil = one_bad_node(lambda answer, weight=weight: [changed(answer, "weight", _spoil(weight))])  # type: ignore[misc]
-        assert trained(engine_of(places, config, spoil)).n_answers == 9
+        bad = one_bad_node(partial(_with_weight, weight))
+        assert trained(engine_of(places, config, bad)).n_answers == 9
 
 
 def test_too_few_answers_are_asked_for_again(places: list[Path]) -> None:

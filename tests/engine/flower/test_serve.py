@@ -86,7 +86,7 @@ def test_the_server_of_a_deployment_gets_no_data_and_no_private_state(tmp_path: 
 
 
 def test_tables_are_sent_whole_so_that_rows_do_not_tell_who_touched_what(tmp_path: Path) -> None:
-    seen = []
+    seen: list[torch.Size] = []
 
     def listen(node: int, kind: str, answer: Letter) -> list[Letter | Lost]:
         seen.extend(value.shape for name, value in answer.tensors.items() if name == "sum/item_gmf")
