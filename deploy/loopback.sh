@@ -8,7 +8,7 @@ mkdir -p "$dir"
 [ -e "$dir/keys/ca.crt" ] || "$here/keys.sh" "$dir/keys" DNS:localhost,IP:127.0.0.1 "$nodes"
 [ -d "$dir/shards" ] || fedrecgel data shard "$dataset" --nodes "$nodes" --out "$dir/shards"
 started=()
-trap 'kill -INT "${started[@]}" 2>/dev/null; wait' EXIT
+trap 'kill -TERM "${started[@]}" 2>/dev/null; wait' EXIT
 trap 'exit 0' INT TERM
 "$here/superlink.sh" "$dir/keys" 127.0.0.1 "$port" > "$dir/superlink.log" 2>&1 &
 started+=($!)

@@ -17,7 +17,7 @@ flower-superlink --host "$host" --port "$port" --ssl-ca-certfile "$keys/ca.crt" 
   --ssl-keyfile "$keys/server.key" --enable-supernode-auth --disable-runtime-dependency-installation \
   --database "$keys/superlink.db" &
 server=$!
-trap 'kill -INT $server 2>/dev/null; wait $server' EXIT
+trap 'kill -TERM $server 2>/dev/null; wait $server' EXIT
 trap 'exit 0' INT TERM
 until curl -sf --cacert "$keys/ca.crt" "https://127.0.0.1:$port/health" > /dev/null; do
   kill -0 $server

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -186,7 +187,13 @@ def _simulation(home: Path) -> Iterator[str]:
     words.append("--disable-runtime-dependency-installation")
     with (home / "superlink.log").open("w") as log:
         process = subprocess.Popen(
-            words, stdout=log, stderr=log, env=environment(home), cwd=home, start_new_session=True
+            words,
+            stdout=log,
+            stderr=log,
+            env=environment(home),
+            cwd=home,
+            start_new_session=True,  # Ctrl-C is ours to handle
+            preexec_fn=_die_with_parent,
         )
     try:
         wait_until_healthy(f"http://127.0.0.1:{port}/health", process, home / "superlink.log")
@@ -232,11 +239,45 @@ def wait_until_healthy(url: str, process: subprocess.Popen[bytes], log: Path) ->
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process that leads its own session, and whatever it started there."""
+    """End a process and everything it started: asked first, killed after a while."""
+    started = _descendants(process.pid)
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             process.wait(STOP_SECONDS)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + STOP_SECONDS
+    while (left := started.items() & _processes().items()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    for pid, _ in left:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.kill()
     process.wait()
+
+
+def _descendants(pid: int) -> dict[int, str]:
+    """The command line of every process below this one."""
+    parents, running = _table("pid=,ppid="), _processes()
+    found, latest = set[int](), {pid}
+    while latest:
+        latest = {child for child, parent in parents.items() if int(parent) in latest}
+        found |= latest
+    return {child: running[child] for child in found if child in running}
+
+
+def _processes() -> dict[int, str]:
+    """The command line of every process."""
+    return _table("pid=,args=")
+
+
+def _table(columns: str) -> dict[int, str]:
+    listed = subprocess.run(["ps", "-A", "-o", columns], capture_output=True, text=True, check=True).stdout
+    rows = (line.split(maxsplit=1) for line in listed.splitlines())
+    return {int(row[0]): row[1] for row in rows if len(row) == 2 and "<defunct>" not in row[1]}
+
+
+def _die_with_parent() -> None:
+    """On Linux, ask the kernel to interrupt this process when the one that started it is gone, however it went."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGINT)
