@@ -8,8 +8,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedrecgel.engine.flower.processes import environment, node_command
 from fedrecgel.engine.flower.shard import read_shard
-from fedrecgel.engine.flower.superlink import environment, node_command
 from fedrecgel.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -7,16 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
 from tests.builders import random_interactions
 
-from fedrecgel.engine.flower.superlink import free_port
+from fedrecgel.engine.flower.processes import free_port
 from fedrecgel.experiments.result import Result, open_run
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
@@ -49,8 +51,20 @@ def command(data: Path, out: Path, *words: str, **settings: object) -> list[str]
     return [*fedrecgel, *flags, *words]
 
 
-def run(words: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE)
+class Done(NamedTuple):
+    """How a command ended, and all it said."""
+
+    returncode: int
+    said: str
+
+
+def run(words: list[str]) -> Done:
+    with tempfile.TemporaryFile(
+        "w+"
+    ) as output:  # not a pipe: a child that outlives it would hold it open
+        code = subprocess.run(words, env=ENVIRONMENT, stdout=output, stderr=output, timeout=PATIENCE).returncode
+        output.seek(0)
+        return Done(code, output.read())
 
 
 def wait_for(what: Callable[[], object], seconds: float = PATIENCE) -> None:
@@ -93,7 +107,7 @@ def test_a_simulation_writes_the_same_run_folder_and_leaves_no_process(
 ) -> None:
     out = tmp_path / "run"
     done = run(command(data, out, "--engine", "flower", flower__nodes=2))
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.said
     found = open_run(out)
     assert found.metrics == local.metrics
     assert found.reference == local.reference
@@ -173,14 +187,14 @@ def test_a_node_whose_key_is_not_registered_is_refused(deployment: Deployment, t
     stranger = tmp_path / "stranger"
     subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", str(stranger)], check=True)
     done = run([*deployment.node_words(0, stranger), "--retries", "1"])
-    assert done.returncode != 0
+    assert done.returncode != 0, done.said
 
 
 def test_a_failed_run_fails_with_the_words_of_the_node(deployment: Deployment, data: Path, tmp_path: Path) -> None:
     faulty = {"faults__answer": "error", "flower__min_answers": 1.0, "flower__repeats": 0}
     done = run(deployment.train(data, tmp_path / "run", **faulty))
     assert done.returncode == 1
-    assert "This node fails on purpose" in done.stderr
+    assert "This node fails on purpose" in done.said
 
 
 def test_kills_of_the_superlink_and_of_a_node_are_survived(
@@ -199,7 +213,7 @@ def test_kills_of_the_superlink_and_of_a_node_are_survived(
     deployment.start_superlink()
     deployment.start_node(1)
     done = run(deployment.train(data, out, "--resume", **patient))
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.said
     found = open_run(out)
     assert 1 <= finished < 3
     assert found.metrics == local.metrics
