@@ -187,10 +187,9 @@ def _check(config: Config) -> Config:
     if config.evaluation.selection == "validation":
         config = replace(config, split=replace(config.split, validation=True))
     if config.run.engine == "flower":
-        if config.run.device != "cpu":
-            raise ConfigError(
-                f"Engine 'flower' trains on the CPU of each node. Found run.device = '{config.run.device}'."
-            )
+        for key, wanted in (("device", "cpu"), ("channel", "plain")):
+            if getattr(config.run, key) != wanted:
+                raise ConfigError(f"Engine 'flower' needs run.{key} = '{wanted}'. Found '{getattr(config.run, key)}'.")
         config = replace(config, checkpoint=CheckpointSettings(1))  # nodes forget what a finished round replaced
     elif config.faults != FaultSettings():
         raise ConfigError("Faults are played by nodes: [faults] needs run.engine = 'flower'.")

@@ -30,7 +30,7 @@ from fedrecgel.experiments.run_folder import RunFolder, run_fingerprint, write_t
 from fedrecgel.experiments.training import Host, Interrupted, Line, train_config
 from fedrecgel.methods.base import Method, Problem
 from fedrecgel.nn.native import usable
-from fedrecgel.privacy.channel import CHANNELS, Channel, Plain
+from fedrecgel.privacy.channel import Channel
 
 WATCH_SECONDS = 0.5
 """Between two looks at a run's folder."""
@@ -41,13 +41,11 @@ STATUS_SECONDS = 30.0
 def work_of(text: str) -> Work:
     """What a node makes of the settings in a letter."""
     config = from_dict(json.loads(text))
-    method, channel = config.method.build(), CHANNELS[config.run.channel]()
-    dtype = getattr(torch, config.run.dtype)
-    if config.local.accelerate and isinstance(channel, Plain) and usable(dtype, torch.device("cpu")):
+    method, dtype = config.method.build(), getattr(torch, config.run.dtype)
+    if config.local.accelerate and usable(dtype, torch.device("cpu")):
         method = accelerated(method) or method
     return Work(
         method,
-        channel,
         config.sampling,
         dtype,
         config.run.seed,

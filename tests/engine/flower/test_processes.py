@@ -59,9 +59,7 @@ class Done(NamedTuple):
 
 
 def run(words: list[str]) -> Done:
-    with tempfile.TemporaryFile(
-        "w+"
-    ) as output:  # not a pipe: a child that outlives it would hold it open
+    with tempfile.TemporaryFile("w+") as output:  # not a pipe: a child that outlives it would hold it open
         code = subprocess.run(words, env=ENVIRONMENT, stdout=output, stderr=output, timeout=PATIENCE).returncode
         output.seek(0)
         return Done(code, output.read())

@@ -26,7 +26,6 @@ from fedrecgel.engine.gate import GateSettings
 from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.errors import DataError
 from fedrecgel.methods.base import Method, Problem
-from fedrecgel.privacy.channel import Channel
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,6 @@ class Work:
     """All a node must know of a run."""
 
     method: Method
-    channel: Channel
     sampling: SamplingSettings
     dtype: torch.dtype
     seed: int
@@ -65,7 +63,7 @@ class Node:
         problem = Problem(shard.split.n_users, shard.split.n_items, work.dtype)
         folder, rounds = shard.state / _folder_name(letter.about["run"]), letter.about["round"]
         store = DiskStore(folder, work.method, problem, draws, rounds=rounds)
-        outgoing = Outgoing(work.channel)
+        outgoing = Outgoing()
         federation = Federation(shard.split, work.sampling, work.dtype)
         engine = LocalEngine(work.method, federation, outgoing, store, draws, work.local, work.gate)
         if kind == "train":

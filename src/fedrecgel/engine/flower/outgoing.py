@@ -1,4 +1,4 @@
-"""The node's end of a channel: the same channel, but what it collects is packed into a letter."""
+"""The node's end of the plain channel: what it collects is packed into a letter."""
 
 from __future__ import annotations
 
@@ -10,40 +10,21 @@ from torch import Tensor
 from fedrecgel.engine.flower.wire import prefixed
 from fedrecgel.errors import PrivacyError
 from fedrecgel.methods.base import Inbox, Method, Need, Upload
-from fedrecgel.privacy.channel import Channel
+from fedrecgel.privacy.channel import Plain
 from fedrecgel.tensors import Factors, Ids, Summed, Tensors
 
 
-class Outgoing:
+class Outgoing(Plain):
     """Collects the uploads of a node's own users."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self) -> None:
         self._ids: list[Ids] = []
         self._weights: list[Tensor] = []
         self._inbox: Inbox | None = None
 
-    @property
-    def name(self) -> str:
-        """As the channel."""
-        return self._channel.name
-
-    @property
-    def reveals(self) -> Need:
-        """As the channel."""
-        return self._channel.reveals
-
-    def seal(self, upload: Upload, round: int) -> Upload:
-        """As the channel."""
-        return self._channel.seal(upload, round)
-
-    def fold(self, upload: Upload, needs: Need) -> Upload:
-        """As the channel."""
-        return self._channel.fold(upload, needs)
-
     def collect(self, uploads: Iterable[Upload], n_items: int, needs: Need) -> Inbox:
-        """As the channel, noting who sends with which weight."""
-        self._inbox = self._channel.collect(self._noted(uploads), n_items, needs)
+        """Add up as ever, noting who sends with which weight."""
+        self._inbox = super().collect(self._noted(uploads), n_items, needs)
         return self._inbox
 
     def _noted(self, uploads: Iterable[Upload]) -> Iterator[Upload]:
