@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import signal
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedrecgel.engine.flower.processes import environment, node_command
+from fedrecgel.engine.flower.processes import environment, keep_node, node_command
 from fedrecgel.engine.flower.shard import read_shard
 from fedrecgel.errors import ConfigError
 
@@ -37,7 +37,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run_node(args: Namespace) -> int:
-    """Become the node."""
+    """Run the node."""
     if args.insecure == (args.certificate is not None):
         raise ConfigError("A node needs --certificate, or --insecure for a trial on one machine. Give one of them.")
     if args.insecure and args.key:
@@ -53,5 +53,5 @@ def run_node(args: Namespace) -> int:
     home = shard.folder / "flower"
     home.mkdir(exist_ok=True)
     print(f"Hosting {len(shard.users):,} users of {shard.facts['name']}; state in {shard.state}", file=sys.stderr)
-    sys.stderr.flush()
-    os.execve(command[0], command, environment(home))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the node below, too
+    return keep_node(command, environment(home), lambda line: print(line, end="", file=sys.stderr, flush=True))

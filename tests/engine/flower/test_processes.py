@@ -154,7 +154,9 @@ class Deployment:
         self._start(f"node-{number}", self.node_words(number, self.folder / "keys" / f"node-{number}"))
 
     def kill(self, name: str) -> None:
-        self.running[name].kill()
+        """With all of its session, at once and without a warning."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.running[name].pid, signal.SIGKILL)
         self.running[name].wait()
 
     def train(self, data: Path, out: Path, *words: str, **settings: object) -> list[str]:
@@ -168,10 +170,8 @@ class Deployment:
         return command(data, out, "--engine", "flower", *words, **{**flower, **settings})
 
     def close(self) -> None:
-        for process in self.running.values():
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        for name in self.running:
+            self.kill(name)
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +205,7 @@ def test_kills_of_the_superlink_and_of_a_node_are_survived(
         process = subprocess.Popen(deployment.train(data, out, **patient), env=ENVIRONMENT, stdout=log, stderr=log)
     wait_for(lambda: n_rounds(out) >= 1 or process.poll() is not None)
     deployment.kill("node-1")
-    os.killpg(deployment.running["superlink"].pid, signal.SIGKILL)
+    deployment.kill("superlink")
     assert process.wait(PATIENCE) == 1, (tmp_path / "train.log").read_text()
     finished = n_rounds(out)
     deployment.start_superlink()

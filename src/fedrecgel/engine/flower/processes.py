@@ -9,8 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +27,10 @@ QUIET = {
 """Nothing is reported to anybody, and nothing is installed on the way."""
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
+STILL_PRESENT = "Failed to activate SuperNode"
+"""What a SuperNode says when the SuperLink has not noticed yet that its last life ended."""
+PRESENCE_SECONDS = 120.0
+RETRY_SECONDS = 5.0
 
 
 def program(name: str) -> str:
@@ -56,6 +62,40 @@ def node_command(
     words += ["--insecure"] if certificate is None else ["--root-certificates", str(certificate)]
     words += [] if key is None else ["--auth-supernode-private-key", str(key)]
     return words + ([] if retries is None else ["--max-retries", str(retries)])
+
+
+def keep_node(words: list[str], env: dict[str, str], say: Callable[[str], object]) -> int:
+    """Run a SuperNode until it ends, and say what it says; its exit code.
+
+    A SuperLink counts a node that was killed as present for a minute, and refuses it until then: so it is started again.
+    """
+    deadline = None
+    while True:
+        process = subprocess.Popen(
+            words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent
+        )
+        refused = threading.Event()
+        listener = threading.Thread(target=_listen, args=(process, say, refused), daemon=True)
+        listener.start()  # not here: a process below the node may hold its output open until the node is waited for
+        try:
+            code = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+        listener.join(STOP_SECONDS)
+        deadline = deadline or time.monotonic() + PRESENCE_SECONDS
+        if not refused.is_set() or time.monotonic() > deadline:
+            return code
+        say("The SuperLink still counts this node as present; trying again.\n")
+        time.sleep(RETRY_SECONDS)
+
+
+def _listen(process: subprocess.Popen[str], say: Callable[[str], object], refused: threading.Event) -> None:
+    for line in process.stdout or ():
+        say(line)
+        if STILL_PRESENT in line:
+            refused.set()
 
 
 def free_port() -> int:

@@ -78,9 +78,14 @@ class Connection:
 
     def status(self, run: str) -> str:
         """For example `running` or `finished:completed`."""
-        runs = _json_in(self.flwr("ls", "link", "--format", "json"))["runs"]
-        found = [entry["status"] for entry in runs if str(entry["run-id"]) == run]
-        return str(found[0]) if found else "unknown"
+        answer = _json_in(self.flwr("ls", "link", "--format", "json"))
+        if "runs" not in answer:
+            raise RunError(
+                f"The SuperLink should say how the run is doing. It does not answer: {answer.get('error-message')}. "
+                f"Start it again if it ended, then continue with --resume."
+            )
+        found = [entry["status"] for entry in answer["runs"] if str(entry["run-id"]) == run]
+        return str(found[0]) if found else "finished: the SuperLink has forgotten it"
 
     @contextmanager
     def following(self, run: str) -> Iterator[subprocess.Popen[bytes]]:
