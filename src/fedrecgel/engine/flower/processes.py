@@ -67,7 +67,7 @@ def node_command(
 def keep_node(words: list[str], env: dict[str, str], say: Callable[[str], object]) -> int:
     """Run a SuperNode until it ends, and say what it says; its exit code.
 
-    A SuperLink counts a node that was killed as present for a minute, and refuses it until then: so it is started again.
+    A SuperLink counts a killed node as present for a minute and refuses it until then, so it is started again.
     """
     deadline = None
     while True:
@@ -92,10 +92,12 @@ def keep_node(words: list[str], env: dict[str, str], say: Callable[[str], object
 
 
 def _listen(process: subprocess.Popen[str], say: Callable[[str], object], refused: threading.Event) -> None:
-    for line in process.stdout or ():
-        say(line)
-        if STILL_PRESENT in line:
-            refused.set()
+    if process.stdout is not None:
+        with process.stdout as lines:
+            for line in lines:
+                say(line)
+                if STILL_PRESENT in line:
+                    refused.set()
 
 
 def free_port() -> int:
