@@ -33,6 +33,13 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--insecure", action="store_true", help="no TLS: for trials on one machine only")
     parser.add_argument("--port", type=int, metavar="N", help="a free port of this machine for the node's own use")
     parser.add_argument("--retries", type=int, metavar="N", help="give up connecting after so many (default: never)")
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=90.0,
+        metavar="SECONDS",
+        help="keep trying while the server refuses this node (default 90): a killed one counts as present for a minute",
+    )
     parser.set_defaults(run=run_node)
 
 
@@ -54,4 +61,8 @@ def run_node(args: Namespace) -> int:
     home.mkdir(exist_ok=True)
     print(f"Hosting {len(shard.users):,} users of {shard.facts['name']}; state in {shard.state}", file=sys.stderr)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the node below, too
-    return keep_node(command, environment(home), lambda line: print(line, end="", file=sys.stderr, flush=True))
+    return keep_node(command, environment(home), _say, args.wait)
+
+
+def _say(line: str) -> None:
+    print(line, end="", file=sys.stderr, flush=True)

@@ -184,7 +184,7 @@ def deployment(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def test_a_node_whose_key_is_not_registered_is_refused(deployment: Deployment, tmp_path: Path) -> None:
     stranger = tmp_path / "stranger"
     subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", str(stranger)], check=True)
-    done = run([*deployment.node_words(0, stranger), "--retries", "1"])
+    done = run([*deployment.node_words(0, stranger), "--wait", "0"])
     assert done.returncode != 0, done.said
 
 

@@ -106,12 +106,15 @@ def test_a_node_that_is_still_counted_as_present_is_started_again(
     place = tmp_path / "lives"
     script = (
         f"import pathlib; p = pathlib.Path({str(place)!r}); n = len(p.read_text()) if p.exists() else 0; "
-        f"p.write_text('x' * (n + 1)); print({processes.STILL_PRESENT!r} if n < 2 else 'bye'); raise SystemExit(n)"
+        f"p.write_text('x' * (n + 1)); print({processes.REFUSED!r} if n < 2 else 'bye'); raise SystemExit(n)"
     )
     said: list[str] = []
-    assert keep_node([sys.executable, "-c", script], dict(os.environ), said.append) == 2
+    assert keep_node([sys.executable, "-c", script], dict(os.environ), said.append, 60.0) == 2
     assert place.read_text() == "xxx"
     assert "bye\n" in said
+    place.unlink()
+    assert keep_node([sys.executable, "-c", script], dict(os.environ), said.append, 0.0) == 0
+    assert place.read_text() == "x"
 
 
 def test_ports_are_free() -> None:

@@ -27,9 +27,8 @@ QUIET = {
 """Nothing is reported to anybody, and nothing is installed on the way."""
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
-STILL_PRESENT = "Failed to activate SuperNode"
-"""What a SuperNode says when the SuperLink has not noticed yet that its last life ended."""
-PRESENCE_SECONDS = 120.0
+REFUSED = "Failed to activate SuperNode"
+"""What a SuperNode says when the SuperLink does not take it."""
 RETRY_SECONDS = 5.0
 
 
@@ -64,12 +63,13 @@ def node_command(
     return words + ([] if retries is None else ["--max-retries", str(retries)])
 
 
-def keep_node(words: list[str], env: dict[str, str], say: Callable[[str], object]) -> int:
+def keep_node(words: list[str], env: dict[str, str], say: Callable[[str], object], wait_seconds: float) -> int:
     """Run a SuperNode until it ends, and say what it says; its exit code.
 
-    A SuperLink counts a killed node as present for a minute and refuses it until then, so it is started again.
+    A SuperLink counts a killed node as present for a minute and refuses it until then, in the words it has for an unknown
+    key. So a refused node is started again for a while.
     """
-    deadline = None
+    deadline = time.monotonic() + wait_seconds
     while True:
         process = subprocess.Popen(
             words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent
@@ -84,10 +84,9 @@ def keep_node(words: list[str], env: dict[str, str], say: Callable[[str], object
             process.wait()
             raise
         listener.join(STOP_SECONDS)
-        deadline = deadline or time.monotonic() + PRESENCE_SECONDS
         if not refused.is_set() or time.monotonic() > deadline:
             return code
-        say("The SuperLink still counts this node as present; trying again.\n")
+        say("The SuperLink does not know this key, or counts the node's last life as present still; trying again.\n")
         time.sleep(RETRY_SECONDS)
 
 
@@ -96,7 +95,7 @@ def _listen(process: subprocess.Popen[str], say: Callable[[str], object], refuse
         with process.stdout as lines:
             for line in lines:
                 say(line)
-                if STILL_PRESENT in line:
+                if REFUSED in line:
                     refused.set()
 
 
