@@ -17,7 +17,9 @@ from fedrecgel.engine.flower.wire import Letter
 from fedrecgel.errors import RunError
 from fedrecgel.tensors import Ids
 
-Answer = Literal["nan", "inf", "huge", "shape", "broadcast", "missing", "extra", "late", "weight", "slow", "error"]
+Answer = Literal[
+    "not-a-number", "infinite", "huge", "shape", "broadcast", "missing", "extra", "late", "weight", "slow", "error"
+]
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ def damaged(letter: Letter, users: Ids, faults: FaultSettings) -> Letter:
     name, value = sent[0], letter.tensors[sent[0]].clone()
     about, changed = letter.about, dict(letter.tensors)
     match faults.answer:
-        case "nan" | "inf":
-            value.view(-1)[0] = float(faults.answer)
+        case "not-a-number" | "infinite":
+            value.view(-1)[0] = torch.nan if faults.answer == "not-a-number" else torch.inf
             changed[name] = value
         case "huge":
             changed[name] = value + 1e30

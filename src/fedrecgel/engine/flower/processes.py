@@ -66,8 +66,8 @@ def node_command(
 def keep_node(words: list[str], env: dict[str, str], say: Callable[[str], object], wait_seconds: float) -> int:
     """Run a SuperNode until it ends, and say what it says; its exit code.
 
-    A SuperLink counts a killed node as present for a minute and refuses it until then, in the words it has for an unknown
-    key. So a refused node is started again for a while.
+    A SuperLink counts a killed node as present for a minute and refuses it until then, in the words it has for an
+    unknown key. So a refused node is started again for a while.
     """
     deadline = time.monotonic() + wait_seconds
     while True:
