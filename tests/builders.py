@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,20 @@ from fedrecgel.data.split import Split, leave_one_out
 from fedrecgel.draws import Draws
 from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.engine.store import ClientStore
+from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Method, Problem
-from fedrecgel.privacy.channel import Plain
+from fedrecgel.privacy.channel import Channel, Plain
 
 TINY: dict[str, Any] = {"gmf_dim": 4, "mlp_dim": 6, "fraction": 0.5}
 """Hyper-parameters of a model that trains in milliseconds."""
+
+
+def tiny(name: str) -> dict[str, Any]:
+    """Hyper-parameters of a small model of any method."""
+    kind = METHODS[name]
+    known = {entry.name for entry in fields(kind)}
+    small = {**TINY, "dim": 4} if kind.kind == "federated" else {}
+    return {key: value for key, value in small.items() if key in known}
 
 
 def interactions_of(
@@ -64,12 +74,13 @@ def engine_of(
     dtype: torch.dtype = torch.float64,
     local: LocalSettings | None = None,
     sampling: SamplingSettings | None = None,
+    channel: Channel | None = None,
 ) -> LocalEngine:
-    """A local engine over a plain channel."""
+    """A local engine, over a plain channel unless another is given."""
     draws = Draws(seed)
     store = ClientStore(method, problem_of(split, dtype), draws)
     federation = Federation(split, sampling or SamplingSettings(), dtype)
-    return LocalEngine(method, federation, Plain(), store, draws, local)
+    return LocalEngine(method, federation, channel or Plain(), store, draws, local)
 
 
 def problem_of(split: Split, dtype: torch.dtype = torch.float64) -> Problem:

@@ -69,6 +69,19 @@ def test_normal_moments() -> None:
     assert abs(np.corrcoef(values[:, :-1].ravel(), values[:, 1:].ravel())[0, 1]) < 0.02
 
 
+def test_laplace() -> None:
+    values = Draws(0).laplace("test", 0, np.arange(400), 100)
+    assert values.shape == (400, 100)
+    assert np.isfinite(values).all()
+    assert abs(values.mean()) < 0.03
+    for bound in (0.1, 0.5, 1.0, 3.0):  # P(|x| ≤ bound) = 1 - exp(-bound), on either side
+        assert (abs(values) <= bound).mean() == pytest.approx(1 - np.exp(-bound), abs=0.01)
+        assert (values > bound).mean() == pytest.approx(np.exp(-bound) / 2, abs=0.01)
+    assert (values**2).mean() == pytest.approx(2, abs=0.1)
+    assert np.array_equal(Draws(0).laplace("test", 0, np.array([7, 3]), 9), values[[7, 3], :9])
+    assert not np.array_equal(Draws(0).laplace("test", 1, np.arange(400), 100), values)
+
+
 def test_generators_repeat_and_differ() -> None:
     first, again = (Draws(3).generator("cohort", 2).random(8) for _ in range(2))
     assert np.array_equal(first, again)

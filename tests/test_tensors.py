@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrecgel.tensors import Factors, client_norm, moved, n_bytes
+from fedrecgel import tensors
+from fedrecgel.tensors import Factors, client_norm, copied, lazy_zeros, moved, n_bytes
 
 sizes = st.integers(1, 5)
 
@@ -44,3 +48,41 @@ def test_moved_keeps_names_and_values() -> None:
     assert list(found) == ["a", "b"]
     assert all(torch.equal(found[name], values[name]) for name in values)
     assert moved(values, torch.device("meta"))["a"].device.type == "meta"
+
+
+def test_copied_has_memory_of_its_own() -> None:
+    values = {"a": torch.ones(2)}
+    copied(values)["a"].fill_(7)
+    assert values["a"].tolist() == [1, 1]
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("on_disk_from", [1, 2 << 30], ids=["on disk", "in memory"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64])
+def test_lazy_zeros(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, on_disk_from: int, dtype: torch.dtype) -> None:
+    monkeypatch.setattr(tensors, "ON_DISK_FROM", on_disk_from)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = lazy_zeros((5, 3, 2), dtype, CPU)
+    assert (found.shape, found.dtype) == ((5, 3, 2), dtype)
+    assert not found.any()
+    found[3] = 7
+    other = lazy_zeros((5, 3, 2), dtype, CPU)
+    assert not other.any()
+    other[1] = 2
+    assert found.sum() == 6 * 7
+    assert not any(tmp_path.iterdir()), "the file should have no name"
+
+
+def test_only_large_tensors_live_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tensors, "ON_DISK_FROM", 4 * 100)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))  # where no file can be made
+    assert lazy_zeros((99,), torch.float32, CPU).shape == (99,)
+    with pytest.raises(FileNotFoundError):
+        lazy_zeros((100,), torch.float32, CPU)
+
+
+def test_lazy_zeros_of_nothing_and_elsewhere() -> None:
+    assert lazy_zeros((0, 3), torch.float32, CPU).shape == (0, 3)
+    assert lazy_zeros((4, 3), torch.float32, torch.device("meta")).device.type == "meta"

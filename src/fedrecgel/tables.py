@@ -7,7 +7,7 @@ the rows a client changed (`PersonalTable`), and a plain dense tensor [C, n, d] 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -15,6 +15,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from fedrecgel.tensors import Tensors, moved, n_bytes
+
+NO_TABLE = -1
 
 Index = Int[Tensor, " i"] | slice
 """Some of the clients of a batch."""
@@ -44,23 +46,27 @@ class StackedTable:
 
     stack: Float[Tensor, "g n d"]
     which: Int[Tensor, " C"]
+    """NO_TABLE for a client that has none; what is read for it means nothing."""
+    held: bool = False
+    """Whether clients still have it from an earlier download: a simulator keeps it once for all of them."""
 
     def __getitem__(self, index: Index) -> StackedTable:
         """Some of the clients, over the same stack."""
-        return StackedTable(self.stack, self.which[index])
+        return replace(self, which=self.which[index])
 
     def rows(self, at: Int[Tensor, "C K"]) -> Float[Tensor, "C K d"]:
         """Rows of each client's table."""
-        return self.stack[self.which[:, None], at]
+        return self.stack[self.which.clamp(min=0)[:, None], at]
 
     def dense(self) -> Float[Tensor, "C n d"]:
         """A copy of each client's table."""
-        return self.stack[self.which]
+        return self.stack[self.which.clamp(min=0)]
 
     @property
     def n_bytes(self) -> int:
-        """One table per client."""
-        return len(self.which) * self.stack[:1].numel() * self.stack.element_size()
+        """One table for each client that has one and does not hold it already."""
+        sent = 0 if self.held else int((self.which != NO_TABLE).sum())
+        return sent * self.stack[:1].numel() * self.stack.element_size()
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from math import prod
 from mmap import mmap
 from tempfile import TemporaryFile
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from fedrecgel.errors import PrivacyError
 
 Tensors = dict[str, Tensor]
 """Named tensors: the state_dict idiom, and the unit that travels."""
@@ -57,6 +60,59 @@ class Summed:
     value: Tensor
 
 
+class Sealed(Tensor):
+    """A tensor that its holder cannot read: it can be added, subtracted, scaled and summed over clients, nothing else.
+
+    What a server holds behind an encrypting channel. It has a shape and a type, so a formula written for tensors runs
+    on it unchanged; a formula that would have to see values is refused.
+    """
+
+    # Operations arrive in __torch_dispatch__ only, as torch's own wrappers have it.
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @property
+    def n_bytes(self) -> int:
+        """What it weighs on the wire."""
+        raise NotImplementedError
+
+    def plus(self, other: Any) -> Sealed:
+        """The sum of two sealed tensors."""
+        raise NotImplementedError
+
+    def times(self, factor: float) -> Sealed:
+        """A multiple; everybody knows the factor."""
+        raise NotImplementedError
+
+    def over_clients(self) -> Sealed:
+        """The sum over axis 0."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"{type(self).__name__}(shape={tuple(self.shape)})"
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Sealed:
+        """What `+`, `-`, `*` and `/` become."""
+        aten = torch.ops.aten
+        match args:
+            case (Sealed() as left, Sealed() as right) if func is aten.add.Tensor and not kwargs:
+                return left.plus(right)
+            case (Sealed() as left, Sealed() as right) if func is aten.sub.Tensor and not kwargs:
+                return left.plus(right.times(-1.0))
+            case (Sealed() as value, int() | float() as factor) if func is aten.mul.Tensor:
+                return value.times(float(factor))
+            case (Sealed() as value, int() | float() as divisor) if func is aten.div.Tensor:
+                return value.times(1 / divisor)
+            case (Sealed() as value, [0]) if func is aten.sum.dim_IntList and not kwargs:
+                return value.over_clients()
+        raise PrivacyError(
+            f"A server may only add, subtract and scale what is sealed. Found '{func}': "
+            f"the method should declare a larger server_needs, or use channel plain."
+        )
+
+
 def client_norm(values: Mapping[str, Tensor]) -> Float[Tensor, " C"]:
     """Euclidean norm of each client's slice of all tensors together."""
     norms = [torch.linalg.vector_norm(value.flatten(1), dim=1) for value in values.values()]
@@ -76,7 +132,10 @@ def copied(values: Mapping[str, Tensor]) -> Tensors:
 
 def n_bytes(values: Mapping[str, Tensor]) -> int:
     """What these tensors weigh on the wire."""
-    return sum(value.numel() * value.element_size() for value in values.values())
+    return sum(
+        value.n_bytes if isinstance(value, Sealed) else value.numel() * value.element_size()
+        for value in values.values()
+    )
 
 
 def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -131,3 +133,101 @@ def test_tensors_have_the_asked_type() -> None:
     batch = Federation(SPLIT, dtype=torch.float64).batch(torch.tensor([1, 0]), 0, DRAWS)
     assert (batch.labels.dtype, batch.row_weights(8).dtype) == (torch.float64, torch.float64)
     assert batch.ids.tolist() == [1, 0]
+
+
+CROWDED = Federation(random_split(n_users=10, n_items=60, candidates=20), dtype=torch.float64)
+"""A small catalogue: negatives repeat."""
+
+
+@settings(max_examples=25, deadline=None)
+@given(subsets, st.integers(1, 90), st.integers(0, 20), st.integers(0, 3))
+def test_an_epoch_of_steps_shows_every_example_once(users: list[int], size: int, round: int, epoch: int) -> None:
+    batch = CROWDED.batch(torch.tensor(users), round, DRAWS)
+    steps = list(batch.steps(size, round, DRAWS, epoch))
+    seen = torch.zeros_like(steps[0])
+    for number, weights in enumerate(steps):
+        n_inside = (batch.n_examples - number * size).clamp(min=0, max=size)
+        torch.testing.assert_close(weights.sum(1), (n_inside > 0).double())  # a mean, or nothing left
+        assert not weights[~batch.row_mask].any()
+        seen += weights * n_inside[:, None]  # how often each item is in this batch
+        torch.testing.assert_close(seen, seen.round(), rtol=0, atol=1e-9)
+    for client in range(len(users)):
+        items = own(batch, client)["items"]
+        wanted = [items.count(row) for row in own(batch, client)["rows"]]
+        assert seen[client][batch.row_mask[client]].round().tolist() == wanted
+
+
+@settings(max_examples=25, deadline=None)
+@given(subsets, st.integers(1, 90), st.integers(0, 9))
+def test_steps_of_a_client_are_the_same_in_any_company(users: list[int], size: int, wider: int) -> None:
+    batch = CROWDED.batch(torch.tensor(users), 1, DRAWS)
+    names = ("items", "labels", "mask", "rows", "row_counts", "row_mask", "slots")
+    padded = replace(batch, **{name: torch.nn.functional.pad(getattr(batch, name), (0, wider)) for name in names})
+    steps, more = list(batch.steps(size, 1, DRAWS, 2)), list(padded.steps(size, 1, DRAWS, 2))
+    assert not any(weights.any() for weights in more[len(steps) :])
+    for weights, same in zip(steps, more, strict=False):
+        torch.testing.assert_close(same[:, : weights.shape[1]], weights)
+    for client, user in enumerate(users):
+        alone = CROWDED.batch(torch.tensor([user]), 1, DRAWS)
+        for number, weights in enumerate(alone.steps(size, 1, DRAWS, 2)):
+            torch.testing.assert_close(steps[number][client, : weights.shape[1]], weights[0])
+
+
+def test_epochs_and_rounds_shuffle_afresh() -> None:
+    batch = CROWDED.batch(torch.arange(10), 0, DRAWS)
+    firsts = [next(batch.steps(8, t, DRAWS, epoch)) for t, epoch in ((0, 0), (0, 1), (1, 0))]
+    assert not any(torch.equal(firsts[a], firsts[b]) for a, b in ((0, 1), (0, 2), (1, 2)))
+    assert torch.equal(firsts[0], next(batch.steps(8, 0, DRAWS)))
+
+
+@settings(max_examples=25, deadline=None)
+@given(subsets, st.integers(1, 6), st.integers(0, 20))
+def test_triples(users: list[int], k: int, round: int) -> None:
+    batch = Federation(SPLIT, SamplingSettings(k)).batch(torch.tensor(users), round, DRAWS)
+    positive, negative, mask = batch.triples(round, DRAWS)
+    for client, user in enumerate(users):
+        drawn, against = (batch.rows[client][slots[client][mask[client]]].tolist() for slots in (positive, negative))
+        groups = np.array(own(batch, client)["items"]).reshape(-1, 1 + k)
+        assert set(drawn) <= set(training_items(SPLIT, user))
+        assert against == groups[:, 1].tolist()
+        alone = Federation(SPLIT, SamplingSettings(k)).batch(torch.tensor([user]), round, DRAWS)
+        own_positive, own_negative, own_mask = alone.triples(round, DRAWS)
+        assert own_mask.all()
+        assert (alone.rows[0][own_positive[0]].tolist(), alone.rows[0][own_negative[0]].tolist()) == (drawn, against)
+
+
+def test_positives_of_triples_are_drawn_with_replacement() -> None:
+    batch = Federation(SPLIT).batch(torch.arange(10), 0, DRAWS)
+    first, later = (batch.triples(t, DRAWS) for t in (0, 1))
+    drawn = [first[0][client][first[2][client]].tolist() for client in range(10)]
+    assert any(len(set(slots)) < len(slots) for slots in drawn)
+    assert not torch.equal(first[0], later[0])
+
+
+def test_negatives_that_are_not_drawn_anew() -> None:
+    ids = torch.arange(10)
+    fixed = Federation(SPLIT, SamplingSettings(redraw=False))
+    first, later = fixed.batch(ids, 0, DRAWS), fixed.batch(ids, 7, DRAWS)
+    assert torch.equal(first.items, later.items)
+    assert torch.equal(first.items, Federation(SPLIT).batch(ids, 0, DRAWS).items)
+    assert not torch.equal(next(first.steps(8, 0, DRAWS)), next(later.steps(8, 7, DRAWS)))  # mini-batches differ
+
+
+@pytest.mark.parametrize("k", [1, 4])
+def test_repeats_train_on_every_row(k: int) -> None:
+    ids = torch.arange(10)
+    federation = Federation(SPLIT, SamplingSettings(k, repeats=True))
+    batch = federation.batch(ids, 3, DRAWS)
+    assert torch.equal(federation.n_examples(ids), batch.n_examples)
+    assert int(batch.n_examples.sum()) > int(Federation(SPLIT, SamplingSettings(k)).n_examples(ids).sum())
+    for client in range(10):
+        part = own(batch, client)
+        groups = np.array(part["items"]).reshape(-1, 1 + k)
+        counts = dict(zip(part["rows"], part["row_counts"], strict=True))
+        for item in training_items(SPLIT, client):
+            assert groups[:, 0].tolist().count(item) == counts[item] >= 1
+        assert len(groups) == sum(counts.values())
+        assert part["labels"] == ([1.0] + [0.0] * k) * len(groups)
+        assert all(len(set(group)) == 1 + k for group in groups)
+        twice = [group[1:].tolist() for group in groups if counts[group[0]] > 1]
+        assert not twice or len({tuple(found) for found in twice}) > 1  # every row has negatives of its own

@@ -9,6 +9,7 @@ from fedrecgel.draws import Draws
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.methods.base import Problem
 from fedrecgel.methods.fedncf import FedNCF
+from fedrecgel.methods.pfedrec import PFedRec
 from fedrecgel.methods.popularity import Popularity
 from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
@@ -67,3 +68,51 @@ def test_load() -> None:
 def test_a_method_without_private_tensors() -> None:
     store = ClientStore(Popularity(), PROBLEM, DRAWS)
     assert store.read(torch.tensor([1, 2])).tensors == {} == store.everyone().tensors
+
+
+TABLED = PFedRec(dim=3)
+
+
+def changed(store: ClientStore, ids: torch.Tensor, row: int, value: float) -> State:
+    """What these clients hold, with another score function and one row of their table replaced."""
+    state = store.read(ids)
+    at, mask = torch.full((len(ids), 1), row), torch.ones(len(ids), 1, dtype=torch.bool)
+    table = state.tables["items"].with_rows(at, mask, torch.full((len(ids), 1, 3), value, dtype=torch.float64))
+    return State({**state.tensors, "w": state["w"] + value, "trained": state["trained"] + 1}, {"items": table})
+
+
+def test_a_common_start_is_kept_once_until_a_client_has_trained() -> None:
+    store = ClientStore(TABLED, PROBLEM, DRAWS)
+    start = TABLED.init_clients(PROBLEM, torch.arange(9), DRAWS)
+    bases = store.read(torch.arange(9)).tables["items"].bases
+    assert len(bases) == 1
+    assert torch.equal(store.read(torch.tensor([8, 0]))["w"], start["w"][[8, 0]])
+    ids = torch.tensor([2, 5])
+    store.write(ids, changed(store, ids, row=4, value=1.5))
+    mixed = torch.tensor([5, 0, 2, 8])
+    found = store.read(mixed)
+    assert found["trained"].tolist() == [1, 0, 1, 0]
+    for place, client in enumerate(mixed.tolist()):
+        assert torch.equal(found["w"][place], start["w"][client] + 1.5 * (client in (2, 5)))
+    assert [id(base) for base in found.tables["items"].bases] == [id(bases[0])]
+    assert found.tables["items"].ptr.diff().tolist() == [1, 0, 1, 0]
+    found["w"].fill_(9.0)
+    assert torch.equal(store.read(torch.tensor([0]))["w"], start["w"][:1])
+
+
+def test_tables_are_written_read_and_loaded() -> None:
+    store = ClientStore(TABLED, PROBLEM, DRAWS)
+    wanted = store.read(torch.arange(9)).tables["items"].dense()
+    for ids, row, value in (([2, 5], 4, 1.5), ([5, 7], 4, -2.0), ([7], 0, 3.0)):
+        store.write(torch.tensor(ids), changed(store, torch.tensor(ids), row, value))
+        wanted[ids, row] = value
+    everyone = store.everyone()
+    assert torch.equal(everyone.tables["items"].dense(), wanted)
+    assert everyone["trained"].tolist() == [0, 0, 1, 0, 0, 2, 0, 2, 0]
+    for ids in ([7, 2], [0], [5, 5, 1]):
+        assert torch.equal(store.read(torch.tensor(ids)).tables["items"].dense(), wanted[ids])
+    again = ClientStore(TABLED, PROBLEM, Draws(6))
+    again.load(State.unpacked({name: value.clone() for name, value in everyone.packed().items()}))
+    assert equal(again.everyone().tensors, everyone.tensors)
+    assert torch.equal(again.everyone().tables["items"].dense(), wanted)
+    assert torch.equal(again.read(torch.tensor([7, 2])).tables["items"].dense(), wanted[[7, 2]])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import TINY, random_split
+from tests.builders import random_split, tiny
 
 import fedrecgel
 from fedrecgel.engine.local import LocalSettings
@@ -20,10 +20,7 @@ from fedrecgel.experiments.result import Result
 
 N_USERS, N_ITEMS = 23, 120
 SPLIT = random_split(n_users=N_USERS, n_items=N_ITEMS)
-TRAINED = {
-    name: fedrecgel.train(name, SPLIT, rounds=2, **({} if name == "popularity" else TINY))
-    for name in ("fedrecgel", "popularity")
-}
+TRAINED = {name: fedrecgel.train(name, SPLIT, rounds=2, **tiny(name)) for name in ("fedrecgel", "popularity")}
 
 each_method = pytest.mark.parametrize("name", TRAINED)
 

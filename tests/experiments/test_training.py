@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.builders import TINY, random_interactions, random_split
+from tests.builders import TINY, random_interactions, random_split, tiny
 
 import fedrecgel
 from fedrecgel.engine.checkpoint import Checkpoint, read_tensors
@@ -33,7 +33,7 @@ METRICS = {"HR@5", "NDCG@5", "HR@10", "NDCG@10", "MRR"}
 
 
 def config(rounds: int = 5, method: str = "fedrecgel", **evaluation: Any) -> Config:
-    options = {} if method == "popularity" else TINY
+    options = tiny(method)
     return from_dict(
         {
             "data": {"name": "tiny"},

@@ -1,6 +1,7 @@
-"""The documentation agrees with the code: links, paths, names, quoted lines, commands and the table of settings.
+"""The documentation agrees with the code: links, paths, names, quoted lines, commands and generated tables.
 
-After a change of settings, `python tests/layers/test_docs.py` writes the generated part of docs/config.md again.
+After a change of settings or methods, `python tests/layers/test_docs.py` writes the generated parts of docs/config.md
+and docs/methods/index.md again.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ from fedrecgel.methods import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "fedrecgel"
-CONFIG_PAGE = ROOT / "docs" / "config.md"
-START, END = "<!-- settings -->", "<!-- /settings -->"
+METHODS_PAGE = ROOT / "docs" / "methods" / "index.md"
 ONE_ROUND = [PACKAGE / "engine" / "run.py", PACKAGE / "methods" / "fedrecgel.py", PACKAGE / "nn" / "sam.py"]
 ONE_ROUND_LIMIT = 150
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -99,10 +99,25 @@ def _type(hint: Any) -> str:
     return {str: "text", int: "integer", float: "number", bool: "`true`, `false`"}[hint]
 
 
-def config_page() -> str:
-    """docs/config.md with its generated part as it should be."""
-    before, _, rest = CONFIG_PAGE.read_text(encoding="utf-8").partition(START)
-    return f"{before}{START}\n\n{settings_text()}\n\n{END}{rest.partition(END)[2]}"
+def methods_text() -> str:
+    """Kind, uploads and needs of every method, as a Markdown table."""
+    rows = ["| method | kind | paper | leaves the device | the server needs |", "|---|---|---|---|---|"]
+    for name, kind in METHODS.items():
+        sent = ", ".join(f"`{value}`" for value in sorted(kind().leaves_device())) or "nothing"
+        needs = kind().server_needs.name.lower()
+        rows.append(f"| [{name}]({name}.md) | {kind.kind} | {kind.paper} | {sent} | `{needs}` |")
+    return "\n".join(rows)
+
+
+GENERATED = {ROOT / "docs" / "config.md": ("settings", settings_text), METHODS_PAGE: ("methods", methods_text)}
+
+
+def generated_page(page: Path) -> str:
+    """A page with its generated part as it should be."""
+    mark, text = GENERATED[page]
+    before, start, rest = page.read_text(encoding="utf-8").partition(f"<!-- {mark} -->")
+    _, end, after = rest.partition(f"<!-- /{mark} -->")
+    return f"{before}{start}\n\n{text()}\n\n{end}{after}"
 
 
 def blocks(page: Path) -> list[Block]:
@@ -165,9 +180,19 @@ def defined_names(path: Path) -> set[str]:
     return names
 
 
-def test_the_table_of_settings_is_current() -> None:
-    wanted = config_page() == CONFIG_PAGE.read_text(encoding="utf-8")
-    assert wanted, "docs/config.md is not what the settings say: run `python tests/layers/test_docs.py`"
+@pytest.mark.parametrize("page", GENERATED, ids=lambda page: page.name)
+def test_generated_parts_are_current(page: Path) -> None:
+    wanted = generated_page(page) == page.read_text(encoding="utf-8")
+    assert wanted, f"{page} is not what the code says: run `python tests/layers/test_docs.py`"
+
+
+def test_methods_are_compared_side_by_side() -> None:
+    """Each table by hand has one line per federated method, in the order of the registry, with its own `fraction`."""
+    text = METHODS_PAGE.read_text(encoding="utf-8").partition("## Side by side")[2].partition("\n## ")[0]
+    cells = [re.split(r" *\| *", line) for line in text.splitlines() if line.startswith("| [")]
+    federated = [name for name, kind in METHODS.items() if kind.kind == "federated"]
+    assert [row[1] for row in cells] == 2 * [f"[{name}]({name}.md)" for name in federated]
+    assert [float(row[4]) for row in cells[len(federated) :]] == [METHODS[name]().fraction for name in federated]
 
 
 @each_page
@@ -219,7 +244,7 @@ def test_one_round_is_short() -> None:
 
 
 def test_every_method_has_a_page() -> None:
-    pages = {page.stem for page in (ROOT / "docs" / "methods").glob("*.md")}
+    pages = {page.stem for page in (ROOT / "docs" / "methods").glob("*.md")} - {METHODS_PAGE.stem}
     assert pages == set(METHODS)
 
 
@@ -231,4 +256,5 @@ def test_the_index_lists_every_page() -> None:
 
 
 if __name__ == "__main__":
-    CONFIG_PAGE.write_text(config_page(), encoding="utf-8")
+    for name in GENERATED:
+        name.write_text(generated_page(name), encoding="utf-8")

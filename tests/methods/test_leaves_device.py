@@ -6,24 +6,29 @@ from typing import Any
 
 import pytest
 import torch
-from tests.builders import random_split
+from tests.builders import random_split, tiny
 
 from fedrecgel.data.federation import Federation
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import Download, Method, Need, Problem
-from fedrecgel.methods.fedncf import FedNCF
+from fedrecgel.methods import METHODS as REGISTRY
+from fedrecgel.methods.base import Method, Need, Problem
+from fedrecgel.methods.fedrap import FedRAP
 from fedrecgel.methods.fedrecgel import FedRecGEL
-from fedrecgel.methods.popularity import Popularity
 
 SPLIT = random_split()
 SMALL: dict[str, Any] = {"gmf_dim": 4, "mlp_dim": 8}
-METHODS = [Popularity(), FedNCF(**SMALL), FedRecGEL(**SMALL), FedRecGEL(**SMALL, g_norm=0.1)]
+METHODS = [
+    *(kind(**tiny(name)) for name, kind in REGISTRY.items()),
+    FedRecGEL(**SMALL, g_norm=0.1),
+    FedRAP(dim=4, weight_decay=0.0),
+]
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: f"{type(m).__name__}-{len(m.leaves_device())}")
 def test_uploads_carry_exactly_what_is_said(method: Method) -> None:
     ids, draws, problem = torch.arange(4), Draws(0), Problem(SPLIT.n_users, SPLIT.n_items)
-    down = Download(method.unpack(method.init_server(problem, draws).shared))
+    received = method.broadcast(method.init_server(problem, draws), ids)
+    down = received.of(method.unpack(received.shared), slice(None))
     batch = Federation(SPLIT).batch(ids, 0, draws)
     upload = method.client_update(method.init_clients(problem, ids, draws), down, batch, 0, draws).upload
     assert {*upload.dense, *upload.rows} == method.leaves_device() <= method.sends

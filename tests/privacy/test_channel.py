@@ -8,52 +8,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.privacy.uploads import N_ITEMS, by_loop, random_upload
 from torch import Tensor
 
 from fedrecgel.errors import PrivacyError
-from fedrecgel.methods.base import Inbox, Method, Need, Upload
+from fedrecgel.methods import METHODS
+from fedrecgel.methods.base import Download, Inbox, Method, Need, Server, Upload
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.popularity import Popularity
 from fedrecgel.privacy.channel import CHANNELS, Plain, check_channel
+from fedrecgel.privacy.fixedpoint import FixedPointSettings
 from fedrecgel.tensors import Factors, Tensors
-
-N_ITEMS = 9
-
-
-def random_upload(generator: torch.Generator, clients: int, rows: int, weights: Tensor) -> Upload:
-    def random(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-    dense: dict[str, Tensor | Factors] = {
-        "matrix": Factors(random(clients, rows, 3), random(clients, rows, 2)),
-        "bias": random(clients, 1, 4),
-        "number": random(clients),
-    }
-    at = torch.randint(0, N_ITEMS, (clients, rows), generator=generator)  # may repeat: padding points to row 0
-    return Upload(torch.arange(clients), dense, {"table": random(clients, rows, 2)}, at, weights)
-
-
-def by_loop(uploads: list[Upload]) -> tuple[Tensors, float]:
-    """The weighted sum over clients, one client and one row at a time."""
-    sums: Tensors = {
-        "matrix": torch.zeros(3, 2),
-        "bias": torch.zeros(1, 4),
-        "number": torch.zeros(()),
-        "table": torch.zeros(N_ITEMS, 2),
-    }
-    sums = {name: value.double() for name, value in sums.items()}
-    weight = 0.0
-    for upload in uploads:
-        for client, w in enumerate(upload.weight.tolist()):
-            weight += w
-            for name, value in upload.dense.items():
-                if isinstance(value, Factors):
-                    sums[name] += w * value.left[client].T @ value.right[client]
-                elif isinstance(value, Tensor):
-                    sums[name] += w * value[client]
-            for row, at in enumerate(upload.at[client].tolist()):
-                sums["table"][at] += w * upload.rows["table"][client, row]
-    return sums, weight
 
 
 def close(found: Tensors, expected: Tensors) -> None:
@@ -116,7 +81,16 @@ class Veiled:
     reveals: Need
     name: str = "veiled"
 
-    def seal(self, upload: Upload, round: int) -> Upload:
+    def close(self, server: Server) -> Server:
+        return server
+
+    def open(self, down: Download) -> Download:
+        return down
+
+    def opened(self, server: Server) -> Server:
+        return server
+
+    def seal(self, upload: Upload, n_items: int, round: int) -> Upload:
         return upload
 
     def fold(self, upload: Upload, needs: Need) -> Upload:
@@ -155,10 +129,20 @@ def test_a_refusal_names_the_alternatives() -> None:
     assert "'curious' reads uploads one by one" in message
     assert "'veiled' reveals only their sum" in message
     assert "Use channel plain" in message
-    assert message.endswith("popularity, fedncf, fedrecgel.")
-    with pytest.raises(PrivacyError, match=r"only an encrypted sum.*needs less: popularity\.$"):
+    assert named(message) == {name for name, kind in METHODS.items() if kind().server_needs <= Need.SUM}
+    with pytest.raises(PrivacyError, match="only an encrypted sum") as caught:
         check_channel("fedncf", FedNCF(), Veiled(Need.LINEAR))
+    linear = named(str(caught.value))
+    assert {"popularity", "fedmf"} <= linear
+    assert not {"fedncf", "perfedrec"} & linear
+
+
+def named(message: str) -> set[str]:
+    """The methods a refusal offers."""
+    return set(message.partition("needs less: ")[2].rstrip(".").split(", "))
 
 
 def test_registered_channels_know_their_names() -> None:
-    assert {name: kind().name for name, kind in CHANNELS.items()} == {name: name for name in CHANNELS}
+    assert {name: kind(FixedPointSettings()).name for name, kind in CHANNELS.items()} == {
+        name: name for name in CHANNELS
+    }

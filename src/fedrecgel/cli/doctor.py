@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Subparsers = _SubParsersAction[ArgumentParser]
 
-PACKAGES = ("fedrecgel", "torch", "numpy", "pyarrow", "safetensors", "msgspec")
+PACKAGES = ("fedrecgel", "torch", "numpy", "pyarrow", "safetensors", "msgspec", "tenseal")
 
 
 def add_parser(subparsers: Subparsers) -> None:

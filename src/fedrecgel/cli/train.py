@@ -47,7 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the raw files of named data sets")
     parser.add_argument("--device", metavar="DEV", help="cpu, cuda, cuda:1, mps")
     parser.add_argument("--engine", metavar="NAME", help="where the clients live: local, flower")
-    parser.add_argument("--channel", metavar="NAME", help="between devices and server: plain")
+    parser.add_argument("--channel", metavar="NAME", help="between devices and server: plain, or bfv (encrypted)")
     add_set_option(parser)
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run, to the same bits")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")

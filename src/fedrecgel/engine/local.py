@@ -91,7 +91,8 @@ class LocalEngine:
         Chunks are summed in their own order whatever the number of workers, so the result is the same to the bit. What
         the devices learnt is kept only after the last chunk, so an interrupted round leaves no trace.
         """
-        shared = self.method.unpack(down.shared)
+        opened = self.channel.open(down)  # every device does; a simulator once for all
+        shared = self.method.unpack(opened.shared)
         needs = self.method.server_needs
 
         lengths = self.federation.n_examples(cohort)
@@ -100,21 +101,25 @@ class LocalEngine:
 
         def train_chunk(chunk: tuple[int, int]) -> ClientResult:
             batch = examples.batch(*chunk)
-            received = down.of(shared, order[slice(*chunk)])
+            received = opened.of(shared, order[slice(*chunk)])
             result = self.method.client_update(self.store.read(batch.ids), received, batch, round, self.draws)
             result = sift(result, self.gate)
-            sealed = self.channel.seal(result.upload, round)
+            sealed = self.channel.seal(result.upload, self.federation.n_items, round)
             return result._replace(upload=self.channel.fold(sealed, needs))
 
         learnt: list[tuple[Ids, State]] = []
         losses: list[Tensor] = []
+        bytes_up = 0
 
         def uploads() -> Iterator[Upload]:
+            nonlocal bytes_up
             weights = self.method.footprint(lengths[order], self.federation.n_items)
             for result in self._in_order(train_chunk, chunks_of(weights, self.settings.chunk_examples)):
-                if len(result.upload.ids):
-                    learnt.append((result.upload.ids, result.private))
+                ids = result.upload.ids
+                if len(ids):
+                    learnt.append((ids, result.private))
                     losses.append(result.loss)
+                    bytes_up += len(ids) * result.upload.n_bytes(self.federation.n_items)
                     yield result.upload
 
         inbox = self.channel.collect(uploads(), self.federation.n_items, needs)
@@ -125,7 +130,7 @@ class LocalEngine:
         return Trained(
             inbox,
             loss=torch.cat(losses).mean() if losses else torch.tensor(torch.nan),
-            bytes_up=len(cohort) * n_bytes(inbox.total()),  # tables as dense as they are on a real wire
+            bytes_up=bytes_up,
             bytes_down=len(cohort) * n_bytes(down.shared) + down.own_bytes,
             n_answers=n_answers,
             refused={"norm": n_refused} if n_refused else {},
@@ -165,6 +170,7 @@ class LocalEngine:
         (test, candidates), everyone = self._held_out(held_out), self.ranked(held_out).numpy()
         per_client = split.n_items if against == "catalogue" else candidates.shape[1] + 1
         size = max(1, self.settings.chunk_scores // per_client)
+        down = self.channel.open(down)
         shared = self.method.unpack(down.shared)
 
         # Written in place: small results left between the large blocks would keep the allocator from reusing them.

@@ -25,6 +25,7 @@ from fedrecgel.evaluation.ranking import TieRule
 from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Method
 from fedrecgel.privacy.channel import CHANNELS
+from fedrecgel.privacy.fixedpoint import FixedPointSettings
 
 Count = Annotated[int, Meta(ge=1)]
 T = TypeVar("T")
@@ -45,7 +46,7 @@ class RunSettings:
     engine: Literal["local", "flower"] = "local"
     """Where the clients live: in this process, or on Flower's nodes."""
     channel: str = "plain"
-    """What is between the devices and the server."""
+    """What is between the devices and the server: plain, or bfv, which encrypts (extra `crypto`)."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ class Config:
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     local: LocalSettings = field(default_factory=LocalSettings)
+    fixed_point: FixedPointSettings = field(default_factory=FixedPointSettings)
     gate: GateSettings = field(default_factory=GateSettings)
     flower: FlowerSettings = field(default_factory=FlowerSettings)
     faults: FaultSettings = field(default_factory=FaultSettings)

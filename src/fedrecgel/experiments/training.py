@@ -68,7 +68,7 @@ def train(
         **options: hyper-parameters of the method, its `variant`, or settings of other sections, as in
             `evaluation={"every": 5}`.
     """
-    names = ("run", "sampling", "evaluation", "checkpoint", "local", "gate")
+    names = ("run", "sampling", "evaluation", "checkpoint", "local", "fixed_point", "gate")
     sections = {name: options.pop(name) for name in names if name in options}
     data = split.interactions
     sections["data"] = data.loaded_as or {"name": data.name, "min_interactions": data.min_interactions}
@@ -166,7 +166,7 @@ class Training:
         self.settings = config.to_dict()
         self.draws = Draws(config.run.seed)
         self.method = config.method.build()
-        channel = CHANNELS[config.run.channel]()
+        channel = self.channel = CHANNELS[config.run.channel](config.fixed_point)
         check_channel(config.method.name, self.method, channel)
         device, dtype = torch.device(config.run.device), getattr(torch, config.run.dtype)
         fits = config.run.engine == "local" and isinstance(channel, Plain) and usable(dtype, device)
@@ -174,7 +174,7 @@ class Training:
         self.method, self.accelerated = native or self.method, native is not None
         problem = Problem(split.n_users, split.n_items, dtype, device)
         self.engine, self.store = self._host(config, self.method, channel, problem, split)
-        self.server = self.method.init_server(problem, self.draws)
+        self.server = channel.close(self.method.init_server(problem, self.draws))
         self.round = 0
         self.best_round: int | None = None
         self.best_value = -math.inf
@@ -256,7 +256,7 @@ class Training:
         value = found[f"HR@{max(self.config.evaluation.ks)}"]
         if value > self.best_value:
             self.best_round, self.best_value = self.round, value
-            snapshot = Snapshot(self.round, self.server.shared, self.store.everyone())
+            snapshot = Snapshot(self.round, self.channel.opened(self.server).shared, self.store.everyone())
             if self.folder is not None:
                 snapshot.write(self.folder.best(self.round))
             else:
@@ -269,7 +269,8 @@ class Training:
         self.folder.sync_metrics()
         totals = {"seconds_total": self.seconds_total, "best_value": self.best_value}
         clients, path = self.store.everyone(), self.folder.checkpoint
-        Checkpoint(self.round, self.fingerprint, self.server, clients, self.best_round, totals).write(path)
+        server = self.channel.opened(self.server)
+        Checkpoint(self.round, self.fingerprint, server, clients, self.best_round, totals).write(path)
         self.folder.forget_other_bests(self.best_round)
 
     def restore(self) -> None:
@@ -280,7 +281,8 @@ class Training:
         self.history = self.folder.history_until(saved.round if saved is not None else 0)
         if saved is not None:
             device = torch.device(self.config.run.device)
-            self.server = Server(moved(saved.server.shared, device), moved(saved.server.kept, device))
+            server = Server(moved(saved.server.shared, device), moved(saved.server.kept, device))
+            self.server = self.channel.close(server)
             self.round, self.best_round = saved.round, saved.best_round
             self.store.load(saved.clients.to(device))
             self.best_value, self.seconds_total = saved.totals["best_value"], saved.totals["seconds_total"]
@@ -327,7 +329,7 @@ class Training:
             self.config,
             summary,
             self.history,
-            shared=moved(self.server.shared, torch.device("cpu")),
+            shared=moved(self.channel.opened(self.server).shared, torch.device("cpu")),
             clients=self.store.everyone().to(torch.device("cpu")),
             train=self.split.train,
             user_ids=data.user_ids,
@@ -347,9 +349,9 @@ class Training:
         self.store.load(best.clients.to(device))
 
     def _reference(self) -> dict[str, dict[str, float]]:
-        """Popularity on the same split, through the same engine."""
+        """Popularity on the same split, through the same engine; counts are the same behind every channel."""
         method = MethodSettings("popularity")
-        run = replace(self.config.run, rounds=1)
+        run = replace(self.config.run, rounds=1, channel="plain")
         config = replace(self.config, method=method, run=run, faults=FaultSettings())
         reference = Training(config, self.split, None, self._host)
         reference.fit(lambda line: None, lambda: False)

@@ -88,6 +88,18 @@ class Upload:
     every upload, as `plain` lets it: rows that are not zero were touched."""
     weight: Float[Tensor, " C"]
 
+    def n_bytes(self, n_items: int) -> int:
+        """What one client sends on a real wire, where tables over the catalogue travel whole."""
+        one = {name: _of_one(value) for name, value in self.dense.items()}
+        return n_bytes(one) + sum(n_items * v.shape[2] * v.element_size() for v in self.rows.values())
+
+
+def _of_one(value: Tensor | Factors | Summed) -> Tensor:
+    """As large as what one client sends."""
+    if isinstance(value, Summed):
+        return value.value
+    return value.left.new_empty(value.left.shape[2], value.right.shape[2]) if isinstance(value, Factors) else value[:1]
+
 
 class ClientResult(NamedTuple):
     """What training leaves behind on C devices, and what leaves them."""

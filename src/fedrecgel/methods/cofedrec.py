@@ -47,11 +47,10 @@ from fedrecgel.methods.base import (
 from fedrecgel.nn.cluster import elbow, kmeans
 from fedrecgel.nn.contrast import contrast
 from fedrecgel.nn.scorers import alternate, linear_scores, linear_start
-from fedrecgel.tables import StackedTable, State
+from fedrecgel.tables import NO_TABLE, StackedTable, State
 from fedrecgel.tensors import Ids
 
 UNLABELLED = -1
-NO_GROUP = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +102,7 @@ class CoFedRec(Method):
     def init_server(self, problem: Problem, draws: Draws) -> Server:
         """No labels and no groups yet."""
         labels = torch.full((problem.n_items,), UNLABELLED, dtype=torch.int64, device=problem.device)
-        group_of = torch.full((problem.n_clients,), NO_GROUP, dtype=torch.int64, device=problem.device)
+        group_of = torch.full((problem.n_clients,), NO_TABLE, dtype=torch.int64, device=problem.device)
         groups = self._stored(problem.tensor(torch.zeros(0, problem.n_items, self.dim)))
         return Server({"labels": labels, "groups": groups, "group_of": group_of})
 
@@ -121,7 +120,7 @@ class CoFedRec(Method):
         """Item labels for all; the group's table for who was in one since it last trained."""
         group = server.shared["group_of"][ids]
         labels, groups = {"labels": server.shared["labels"]}, server.shared["groups"]
-        tables = {"group": StackedTable(groups, group.clamp(min=0))} if len(groups) else {}
+        tables = {"group": StackedTable(groups, group)} if len(groups) else {}
         return Download(labels, {"group": group}, tables)
 
     def client_update(
@@ -159,13 +158,13 @@ class CoFedRec(Method):
                 losses += loss
                 batches += active
         kept = self._stored(table)
-        upload = Upload(batch.ids, {"items": kept}, {}, batch.rows, torch.ones_like(b))
+        upload = Upload(batch.ids, {"items": kept}, {}, batch.rows[:, :0], torch.ones_like(b))
         return ClientResult(State({"w": w, "b": b, "items": kept}), upload, losses / batches.clamp(min=1))
 
     def _table(self, private: State, down: Download) -> Float[Tensor, "C n d"]:
         """The own table, or the group's if it is newer; in the precision of the run."""
-        table = private["items"].to(private["w"].dtype)
-        grouped = (down.each["group"] != NO_GROUP).nonzero()[:, 0]
+        table = private["items"].to(private["w"].dtype, copy=True)
+        grouped = (down.each["group"] != NO_TABLE).nonzero()[:, 0]
         if len(grouped):
             table[grouped] = down.tables["group"][grouped].dense().to(table.dtype)
         return table
@@ -188,18 +187,18 @@ class CoFedRec(Method):
         mean = torch.stack([tables[k] for k in members]).mean(0, dtype=torch.float64)
 
         group_of = server.shared["group_of"].clone()
-        group_of[ids] = NO_GROUP  # they trained on: what they got before is in their own tables
-        used = torch.unique(group_of[group_of != NO_GROUP])
+        group_of[ids] = NO_TABLE  # they trained on: what they got before is in their own tables
+        used = torch.unique(group_of[group_of != NO_TABLE])
         renumbered = torch.searchsorted(used, group_of.clamp(min=0))
-        group_of = torch.where(group_of == NO_GROUP, NO_GROUP, renumbered)
+        group_of = torch.where(group_of == NO_TABLE, NO_TABLE, renumbered)
         group_of[ids[members]] = len(used)
         groups = torch.cat([server.shared["groups"][used], mean.to(tables[0].dtype)[None]])
         return Server({"labels": labels, "groups": groups, "group_of": group_of})
 
     def _group(self, tables: list[Tensor], leader: Tensor, items: Tensor) -> list[int]:
         """Clients in descending similarity to the leader on some items, up to the elbow of that curve."""
-        view = tables[int(leader)][items].float()
-        similar = torch.stack([cosine_similarity(view, table[items].float()).sum() for table in tables])
+        view = tables[int(leader)][items].double()
+        similar = torch.stack([cosine_similarity(view, table[items].double()).sum() for table in tables])
         similar[int(leader)] = torch.inf  # first, whatever rounding says
         order = similar.argsort(descending=True, stable=True)
         curve = similar[order]
@@ -210,7 +209,7 @@ class CoFedRec(Method):
         """The own score function on the own table, or on the group's if it is newer."""
         rows = private["items"][torch.arange(len(items), device=items.device)[:, None], items]
         if "group" in down.tables:
-            grouped = (down.each["group"] != NO_GROUP)[:, None, None]
+            grouped = (down.each["group"] != NO_TABLE)[:, None, None]
             rows = torch.where(grouped, down.tables["group"].rows(items), rows)
         return linear_scores(rows.to(private["w"].dtype), private["w"], private["b"])
 

@@ -100,14 +100,16 @@ class FedMF(Method):
     def init_server(self, problem: Problem, draws: Draws) -> Server:
         """The item table V."""
         if self.init == "constant":
-            return Server({"items": problem.tensor(torch.full((problem.n_items, self.dim), INIT))})
+            shape = (problem.n_items, self.dim)
+            return Server({"items": torch.full(shape, INIT, dtype=problem.dtype, device=problem.device)})
         start = draws.generator("init/items").normal(0, INIT, (problem.n_items, self.dim))
         return Server({"items": problem.tensor(start)})
 
     def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
         """User vectors."""
         if self.init == "constant":
-            return State({"user": problem.tensor(torch.full((self.dim,), INIT)).expand(len(ids), -1)})
+            user = torch.full((self.dim,), INIT, dtype=problem.dtype, device=problem.device)
+            return State({"user": user.expand(len(ids), -1)})
         return State({"user": problem.tensor(INIT * draws.normal("init/user", 0, ids.numpy(), self.dim))})
 
     def client_update(
@@ -126,7 +128,7 @@ class FedMF(Method):
     def _one_by_one(
         self, user: Float[Tensor, "C d"], rows: Float[Tensor, "C K d"], batch: ClientBatch, counts: Tensor
     ) -> tuple[Float[Tensor, "C d"], Float[Tensor, "C K d"], Float[Tensor, " C"]]:
-        """Section 1, step 4: the error at the old u, the item gradient with the new one."""
+        """One example after another: the error at the old u, the item gradient with the new one."""
         client = torch.arange(len(user), device=user.device)
         gradient, total = torch.zeros_like(rows), user.new_zeros(len(user))
         for slot, label, active in zip(batch.slots.T, batch.labels.T, counts.T, strict=True):
@@ -147,7 +149,8 @@ class FedMF(Method):
         error, loss = self._error((rows @ user[:, :, None]).squeeze(2), batch.row_labels)
         decay = 2 * self.reg_user * times.sum(1, keepdim=True) * user
         user = user - self.lr * (((error * times)[:, None] @ rows).squeeze(1) + decay)
-        gradient = self.lr * times[:, :, None] * (error[:, :, None] * user[:, None] + 2 * self.reg_item * rows)
+        sent = times if self.repeated == "add" else times.clamp(max=1)  # at one u repetitions are all the same
+        gradient = self.lr * sent[:, :, None] * (error[:, :, None] * user[:, None] + 2 * self.reg_item * rows)
         return user, gradient, (loss * times).sum(1)
 
     def _error(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

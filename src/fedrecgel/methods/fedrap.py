@@ -83,7 +83,7 @@ class FedRAP(Method):
     epochs: Size = 10
     """At most so many passes over the round's examples."""
     tolerance: Radius = 1e-4
-    """A client stops when its loss changes by less than this share from one pass to the next."""
+    """A client stops when its average loss so far changes by less than this share from one pass to the next."""
     saturating_bce: bool = True
     """No gradient from examples whose sigmoid is 0 or 1 in single precision, as in the released code."""
     alone: bool = False
@@ -129,18 +129,18 @@ class FedRAP(Method):
         shrunk, running = torch.ones_like(b), torch.ones_like(b)  # a, and 1 until a client stops
         before = last = torch.full_like(b, torch.inf)
         rate = torch.full_like(b, self.round_decay**round)
+        losses, n_seen = torch.zeros_like(b), torch.zeros_like(b)  # of all passes so far: a running average
         for epoch in range(self.epochs):
-            losses, batches = torch.zeros_like(b), torch.zeros_like(b)
-            for weights in batch.steps(self.batch_size, round, draws, epoch):
+            for number, weights in enumerate(batch.steps(self.batch_size, round, draws, epoch)):
+                size = (batch.n_examples - number * self.batch_size).clamp(min=0, max=self.batch_size)
                 active = running * (weights.sum(1) > 0)
                 weights = weights * active[:, None]
                 rows, eta = own + common, self.lr_items * rate * active
                 value, slope = bce(linear_scores(rows, w, b), batch.row_labels, weights, saturating=self.saturating_bce)
                 apart, share = own - common, weights[:, :, None] / self.dim
-                losses += value + growth * (self.mu * share * common.abs() - self.lambda_ * share * apart.square()).sum(
-                    (1, 2)
-                )
-                batches += active
+                terms = share * (self.mu * common.abs() - self.lambda_ * apart.square())
+                losses += active * size * (value + growth * terms.sum((1, 2)))
+                n_seen += active * size
                 push = 2 * self.lambda_ * growth * share * apart
                 item = slope[:, :, None] * w[:, None]
                 keep = 1 - eta * self.weight_decay
@@ -155,8 +155,8 @@ class FedRAP(Method):
                 b = keep_w * b - eta_w * slope.sum(1)
                 shrunk = shrunk * keep
                 rate = torch.where(active > 0, rate * self.batch_decay, rate)
-            before, last = last, torch.where(running > 0, losses / batches.clamp(min=1), last)
-            running = running * ((before - last).abs() >= self.tolerance * before.abs())
+            before, last = last, losses / n_seen.clamp(min=1)
+            running = running * ~((before - last).abs() < self.tolerance * before.abs())  # no stop at 0 · ∞
             if not running.any():
                 break
         sent = common - shrunk[:, None, None] * down.shared["common"][batch.rows]

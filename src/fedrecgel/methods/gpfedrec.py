@@ -13,15 +13,16 @@ and global table, Eq. 6-7, `server_update`.
 Deviations: the released code fills its default "cosine" matrix with distances, so every user is linked to those unlike
 it; here the most similar are linked (`native_cosine_distance`, the variant `native`). Its rows are user ids in an array
 of participants, which works only when all take part; here non-participants keep their last guide. Clients send the
-rows they touched and how far the others went towards the guide, which the server knows: the same table. Tables of the
-first rounds are much alike; `centred` compares what changed since the global table. `graph = "scalable"` is an
-approximation: similarities of random projections (sparse signs, 1,024 numbers a table), k nearest neighbours.
+rows they touched and how far the others went towards the guide, which the server knows: the same table; with `noise`
+the table goes whole. Tables of the first rounds are much alike; `centred` compares what changed since the global table.
+`graph = "scalable"` is an approximation: similarities of random projections (sparse signs, 1,024 numbers a table), k
+nearest neighbours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
@@ -172,7 +173,9 @@ class GPFedRec(Method):
         sent = (rows - untouched) * batch.row_mask[:, :, None]
         table = self._whole_table(everything, down, guided, pulled)
         table.index_put_((_column(table), batch.rows), sent, accumulate=True)
-        upload = self._sent(sent, pulled, batch, len(everything), round, draws)
+        upload = Upload(batch.ids, {"pull": pulled}, {"items": sent}, batch.rows, torch.ones_like(pulled))
+        if self.noise > 0:
+            upload = self._noised(upload, table - everything, round, draws)
         tensors = {**own, "items": table.to(self._storage(table)), "trained": private["trained"] + 1}
         return ClientResult(State(tensors), upload, losses / batches.clamp(min=1))
 
@@ -186,17 +189,13 @@ class GPFedRec(Method):
             table += way * (down.tables["guide"].dense().to(table.dtype) - everything)
         return table
 
-    def _sent(
-        self, rows: Tensor, pulled: Float[Tensor, " C"], batch: ClientBatch, n_items: int, round: int, draws: Draws
-    ) -> Upload:
-        """Changes beyond the pull, and how far the pull went; every row once there is noise."""
-        at, ones = batch.rows, torch.ones_like(pulled)
-        if self.noise > 0:
-            noise = self.noise * draws.laplace("noise", round, batch.ids.numpy(), n_items * self.dim)
-            table = torch.from_numpy(noise).to(rows).view(len(rows), n_items, self.dim)
-            table.index_put_((_column(table), at), rows, accumulate=True)
-            rows, at = table, torch.arange(n_items, device=at.device).expand(len(rows), -1)
-        return Upload(batch.ids, {"pull": pulled}, {"items": rows}, at, ones)
+    def _noised(self, upload: Upload, change: Float[Tensor, "C n d"], round: int, draws: Draws) -> Upload:
+        """The whole change with noise on every entry; nothing goes beside it without noise, so no pull either."""
+        noise = self.noise * draws.laplace("noise", round, upload.ids.numpy(), change[0].numel())
+        everywhere = torch.arange(change.shape[1], device=change.device).expand(len(change), -1)
+        rows = {"items": change + torch.from_numpy(noise).to(change).view_as(change)}
+        dense = {"pull": torch.zeros_like(upload.weight)}
+        return replace(upload, dense=dense, rows=rows, at=everywhere)
 
     def _logits(self, own: Tensors) -> Float[Tensor, "C K"]:
         """concat(u, e_j) through the private network."""
@@ -249,7 +248,7 @@ class GPFedRec(Method):
             found = everything[block] + change
             yield block, found, change if self.centred else found
 
-    def _smoother(self, blocks: Iterator[Float[Tensor, "n i d"]], round: int, draws: Draws) -> Smoother:
+    def _smoother(self, blocks: Iterator[Float[Tensor, "n _ d"]], round: int, draws: Draws) -> Smoother:
         """The graph of similar users."""
         if self.graph == "scalable":
             similarity = projected_cosines(blocks, self.projection, draws.generator("projection", round))

@@ -7,7 +7,7 @@ Idea: vectors are smoothed over the user-item graph. The server clusters users b
 keeps one global item table and one per cluster; a user predicts with the mean of the global, its cluster's and, fresh
 from training, its own local model. Half of the participants are drawn in proportion to the size of their cluster.
 
-Paper to code: propagation `_propagated`; BPR loss and its gradient `client_update`; clusters and their tables
+Paper to code: propagation `nn.propagation.Hop`; BPR loss and its gradient `client_update`; clusters and their tables
 `server_update`; mixture of predictions `score`; sampling by cluster `cohort`.
 
 Deviations: the released code runs three copies of one hop, leaves negatives out of it and predicts without it
@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -49,6 +49,7 @@ from fedrecgel.methods.base import (
 from fedrecgel.nn.cluster import assignment, kmeans
 from fedrecgel.nn.losses import bpr
 from fedrecgel.nn.optim import EPS, client_adam
+from fedrecgel.nn.propagation import Hop
 from fedrecgel.tables import PersonalTable, StackedTable, State
 from fedrecgel.tensors import Ids, Tensors
 
@@ -56,25 +57,6 @@ GLOBAL = 0
 """The model every user has; models 1 … K belong to clusters, and a user not clustered yet has label 0."""
 DECAY_BATCH = 1024
 """The released code divides its weight decay by this batch size, whatever the batch is."""
-
-
-class Shares(NamedTuple):
-    """How much of itself and of its neighbours a vector keeps when it is propagated."""
-
-    ego: float
-    user: Float[Tensor, " C"]
-    items: Float[Tensor, "C K"]
-
-    def propagate(
-        self,
-        user: Float[Tensor, "C d"],
-        own_items: Float[Tensor, "C d"],
-        rows: Float[Tensor, "C K d"],
-        neighbours: Float[Tensor, "C K d"],
-    ) -> tuple[Float[Tensor, "C d"], Float[Tensor, "C K d"]]:
-        """û and v̂: each vector, and the sum of its neighbours and itself; neighbours of items are constants."""
-        u = self.ego * user + self.user[:, None] * (user + own_items)
-        return u, self.ego * rows + self.items[:, :, None] * (rows + neighbours)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +111,7 @@ class PerFedRec(Method):
             "known": torch.zeros(problem.n_clients, dtype=torch.bool, device=items.device),
             "centres": items.new_zeros(0, self.dim),
         }
+        shared |= {"trained_on": models.clone(), "trained_label": label.clone()}
         return Server({**shared, "label": label, "round": torch.zeros_like(label[0])}, kept)
 
     def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
@@ -138,7 +121,7 @@ class PerFedRec(Method):
         user = problem.tensor(bound * (2 * chance - 1))
         steps = torch.zeros(len(ids), dtype=torch.int64, device=user.device)
         tensors = {"user": user, "user_m": torch.zeros_like(user), "user_v": torch.zeros_like(user)}
-        tensors |= {"user_steps": steps, "sent": torch.zeros_like(user), "round": steps.clone()}
+        tensors |= {"user_steps": steps, "round": steps.clone()}
         empty = {"local": user.new_zeros(problem.n_items, self.dim), "rated": user.new_zeros(problem.n_items, 1)}
         return State(tensors, {name: PersonalTable.common(base, len(ids)) for name, base in empty.items()})
 
@@ -156,54 +139,55 @@ class PerFedRec(Method):
 
     def broadcast(self, server: Server, ids: Ids) -> Download:
         """The global table and the graph for all; to each the table of its cluster."""
-        shared = {name: server.shared[name] for name in ("neighbours", "degree", "round")}
-        label = server.shared["label"][ids.to(server.shared["label"].device)]
-        own = StackedTable(server.shared["models"], label)
-        return Download({**shared, "items": server.shared["models"][GLOBAL]}, {"label": label}, {"model": own})
+        shared, ids = server.shared, ids.to(server.shared["label"].device)
+        label = shared["label"][ids]
+        tables = {"model": StackedTable(shared["models"], label)}
+        tables["trained_on"] = StackedTable(shared["trained_on"], shared["trained_label"][ids], held=True)
+        common = {name: shared[name] for name in ("neighbours", "degree", "round")}
+        return Download({**common, "items": shared["models"][GLOBAL]}, {"label": label}, tables)
 
     def client_update(
         self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
     ) -> ClientResult:
         """One gradient of the BPR loss at the cluster's model; step the own vector and send it with the item part."""
         user, rows, own = private["user"], down.tables["model"].rows(batch.rows), batch.row_counts > 0
-        shares = self._shares(own, down.shared["degree"][batch.rows, 0])
-        u, v = shares.propagate(user, (rows * own[:, :, None]).sum(1), rows, down.shared["neighbours"][batch.rows])
+        hop = self._hop(own, down.shared["degree"][batch.rows, 0])
+        if self.propagation == "native":
+            hop = hop._replace(items=hop.items * own)
+        u, v = hop.forward(user, (rows * own[:, :, None]).sum(1), rows, down.shared["neighbours"][batch.rows])
         better, worse, valid = batch.triples(round, draws)
         times = valid.to(u.dtype)
         n_pairs, decay = times.sum(1, keepdim=True), self.decay / DECAY_BATCH
         loss, pull = bpr((v @ u[:, :, None]).squeeze(2), better, worse, times / n_pairs.clamp(min=1))
         often = torch.zeros_like(pull).scatter_add_(1, better, times).scatter_add_(1, worse, times)
+        norms = (often * v.square().sum(2)).sum(1) + n_pairs[:, 0] * u.square().sum(1)
         d_u = (pull[:, None] @ v).squeeze(1) + decay * n_pairs * u
         d_v = pull[:, :, None] * u[:, None] + decay * often[:, :, None] * v
-        gradient = (shares.ego + shares.items)[:, :, None] * d_v  # back through the propagation
-        gradient = gradient + (shares.user[:, None] * own)[:, :, None] * d_u[:, None]
-        moments = (private["user_m"], private["user_v"], private["user_steps"])
-        new = client_adam(user, (shares.ego + shares.user)[:, None] * d_u, *moments, lr=self.user_lr)
-        stepped = dict(zip(("user", "user_m", "user_v", "user_steps"), new, strict=True))
+        d_user, d_rows = hop.backward(d_u, d_v, own)
 
-        mask = own[:, :, None].to(user.dtype)
-        newcomer = (private["user_steps"] == 0).to(user.dtype)[:, None, None]
-        sent = {"items": gradient, "neighbours": mask * (stepped["user"] - private["sent"])[:, None]}
-        sent["degree"] = mask * newcomer
-        upload = Upload(batch.ids, {"user": stepped["user"]}, sent, batch.rows, torch.ones_like(loss))
-        local = -self.local_lr * gradient / (gradient.abs() + EPS)  # Adam's first step
+        moments = (private["user_m"], private["user_v"], private["user_steps"])
+        new = client_adam(user, d_user, *moments, lr=self.user_lr)
+        tensors = dict(zip(("user", "user_m", "user_v", "user_steps"), new, strict=True))
+        tensors["round"] = torch.full_like(private["round"], round + 1)
+        mask, known = own[:, :, None].to(user.dtype), (private["user_steps"] > 0).to(user.dtype)[:, None]
+        sent = {
+            "items": d_rows,
+            "neighbours": mask * (tensors["user"] - known * user)[:, None],  # in place of what it sent last time
+            "degree": mask * (1 - known)[:, None],
+        }
+        upload = Upload(batch.ids, {"user": tensors["user"]}, sent, batch.rows, torch.ones_like(loss))
+        local = -self.local_lr * d_rows / (d_rows.abs() + EPS)  # Adam's first step
         empty = {name: PersonalTable.common(table.bases[0], len(user)) for name, table in private.tables.items()}
         tables = {
             "local": empty["local"].with_rows(batch.rows, batch.row_mask, local),
             "rated": empty["rated"].with_rows(batch.rows, own, mask),
         }
-        tensors = {**stepped, "sent": stepped["user"], "round": torch.full_like(private["round"], round + 1)}
-        norms = (often * v.square().sum(2)).sum(1) + n_pairs[:, 0] * u.square().sum(1)
         noised = self._noised(upload, len(down.shared["items"]), round, draws)
         return ClientResult(State(tensors, tables), noised, loss + 0.5 * decay * norms)
 
-    def _shares(self, own: Bool[Tensor, "C P"], degree: Float[Tensor, "C K"]) -> Shares:
-        """Half for a vector, half for the mean of its neighbourhood; 1/4 and 3/4, positives only, natively."""
-        ego = 0.25 if self.propagation == "native" else 0.5
-        items = (1 - ego) / (degree + 1)
-        if self.propagation == "native":  # only training propagates, and there own are the rows themselves
-            items = items * own
-        return Shares(ego, (1 - ego) / (own.sum(1).to(degree.dtype) + 1), items)
+    def _hop(self, own: Bool[Tensor, "C P"], degree: Float[Tensor, "C K"]) -> Hop:
+        """Half of a vector and half of the mean of its neighbourhood; natively a quarter and three."""
+        return Hop.over(0.25 if self.propagation == "native" else 0.5, own, degree)
 
     def _noised(self, upload: Upload, n_items: int, round: int, draws: Draws) -> Upload:
         """Laplace noise on the gradients of random items."""
@@ -234,11 +218,12 @@ class PerFedRec(Method):
         for upload in inbox.each():
             users[upload.ids], known[upload.ids] = torch.as_tensor(upload.dense["user"]), True
         label, centres = self._clustered(users, known, kept["centres"], draws)
-        graph = {name: shared[name] + total[name] for name in ("neighbours", "degree")}
-        done = torch.full_like(shared["round"], round + 1)
-        steps = torch.where(members > 0, steps, steps[GLOBAL])
-        kept = {"models.m": first, "models.v": second, "steps": steps, "users": users, "known": known}
-        return Server({"models": models, **graph, "label": label, "round": done}, {**kept, "centres": centres})
+        new_shared = {name: shared[name] + total[name] for name in ("neighbours", "degree")}
+        new_shared |= {"models": models, "trained_on": shared["models"]}
+        new_shared |= {"label": label, "trained_label": shared["label"]}
+        new_shared["round"] = torch.full_like(shared["round"], round + 1)
+        new_kept = {"models.m": first, "models.v": second, "steps": steps}
+        return Server(new_shared, {**new_kept, "users": users, "known": known, "centres": centres})
 
     def _mean_gradients(self, shared: Tensors, uploads: list[Upload]) -> tuple[Tensor, Tensor]:
         """For each model the mean gradient of its participants, and how many there are; all are the global one's."""
@@ -269,8 +254,8 @@ class PerFedRec(Method):
         """The mean of the predictions of the global, the cluster's and, right after training, the local model."""
         at, own = private.tables["rated"].padded()
         both = torch.cat([items, at], dim=1)
-        cluster = down.tables["model"].rows(both)
-        models = [down.shared["items"][both], cluster, cluster + private.tables["local"].rows(both)]
+        local = down.tables["trained_on"].rows(both) + private.tables["local"].rows(both)
+        models = [down.shared["items"][both], down.tables["model"].rows(both), local]
         here = torch.ones_like(down.each["label"], dtype=torch.bool)
         counts = [here, down.each["label"] != GLOBAL, private["round"] == down.shared["round"]]
         predicted = [self._predicted(private["user"], rows, own, down.shared, items) for rows in models]
@@ -283,7 +268,6 @@ class PerFedRec(Method):
         """û·v̂_j under one model; natively u·v_j."""
         candidates, history = rows[:, : items.shape[1]], rows[:, items.shape[1] :]
         if self.propagation == "one-rule":
-            shares = self._shares(own, shared["degree"][items, 0])
-            neighbours = shared["neighbours"][items]
-            user, candidates = shares.propagate(user, (history * own[:, :, None]).sum(1), candidates, neighbours)
+            hop, own_items = self._hop(own, shared["degree"][items, 0]), (history * own[:, :, None]).sum(1)
+            user, candidates = hop.forward(user, own_items, candidates, shared["neighbours"][items])
         return (candidates @ user[:, :, None]).squeeze(2)

@@ -9,14 +9,23 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 
-def cosines(blocks: Iterable[Float[Tensor, "n i d"]]) -> Float[Tensor, "n n"]:
-    """Cosine similarity of whole tables, summed over blocks in double precision: tables may be much alike."""
+def cosines(blocks: Iterable[Float[Tensor, "n _ d"]]) -> Float[Tensor, "n n"]:
+    """Cosine similarity of whole tables.
+
+    Tables may be so much alike that cosines differ by less than single precision resolves. Inner products are taken of
+    what sets tables apart from their mean, and what they have in common is added in double precision.
+    """
     products: Tensor | None = None
     for block in blocks:
         flat = block.flatten(1)
-        part = (flat @ flat.T).double()
+        middle = flat.mean(0)
+        apart = flat - middle
+        along = (apart @ middle).double()
+        common = middle.double().square().sum() + along[:, None] + along[None, :]
+        part = (apart @ apart.T).double() + common
         products = part if products is None else products + part
     if products is None:
         raise ValueError("there should be at least one block")
@@ -24,19 +33,24 @@ def cosines(blocks: Iterable[Float[Tensor, "n i d"]]) -> Float[Tensor, "n n"]:
 
 
 def projected_cosines(
-    blocks: Iterable[Float[Tensor, "n i d"]], width: int, generator: np.random.Generator
+    blocks: Iterable[Float[Tensor, "n _ d"]], width: int, generator: np.random.Generator
 ) -> Float[Tensor, "n n"]:
-    """The same of random projections: each entry is added, with a random sign, to one of `width` random sums.
+    """The same of random projections: every entry is added, with a random sign, to one of `width` sums in turn.
 
-    Sparse signs keep inner products in expectation (Charikar et al., 2002) at one addition per entry.
+    Random signs keep inner products in expectation (Charikar et al., 2002), at one addition per entry.
     """
     sums: Tensor | None = None
+    place = 0  # goes on from block to block, so that blocks of any size give the same
     for block in blocks:
         flat = block.flatten(1)
-        place = torch.from_numpy(generator.integers(0, width, flat.shape[1])).to(flat.device)
-        sign = torch.from_numpy(2 * generator.integers(0, 2, flat.shape[1]) - 1).to(flat)
         sums = flat.new_zeros(len(flat), width) if sums is None else sums
-        sums.index_add_(1, place, flat * sign)
+        sign = torch.from_numpy(2 * generator.integers(0, 2, flat.shape[1]) - 1).to(flat)
+        first = 0
+        while first < flat.shape[1]:
+            part = slice(first, min(first + width - place, flat.shape[1]))
+            size = part.stop - first
+            sums[:, place : place + size].addcmul_(flat[:, part], sign[part])
+            first, place = part.stop, (place + size) % width
     if sums is None:
         raise ValueError("there should be at least one block")
     return _normalised(sums.double() @ sums.double().T)
@@ -73,7 +87,4 @@ class Smoother:
             return (self.weights.to(tables.dtype) @ tables.flatten(1)).view_as(tables)
         if self.nearest is None:
             return tables
-        total = torch.zeros_like(tables)
-        for neighbour in self.nearest.T:
-            total += tables[neighbour]
-        return total / self.nearest.shape[1]
+        return embedding_bag(self.nearest, tables.flatten(1), mode="mean").view_as(tables)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
@@ -12,7 +12,9 @@ from torch import Tensor
 
 from fedrecgel.errors import PrivacyError
 from fedrecgel.methods import METHODS
-from fedrecgel.methods.base import Inbox, Method, Need, Upload
+from fedrecgel.methods.base import Download, Inbox, Method, Need, Server, Upload
+from fedrecgel.privacy.encrypted import Encrypted
+from fedrecgel.privacy.fixedpoint import FixedPointSettings
 from fedrecgel.tensors import Factors, Summed, Tensors
 
 
@@ -28,7 +30,16 @@ class Channel(Protocol):
     def reveals(self) -> Need:
         """The most the server sees."""
 
-    def seal(self, upload: Upload, round: int) -> Upload:
+    def close(self, server: Server) -> Server:
+        """Before training, or after `opened`: the server's state as the server may hold it."""
+
+    def open(self, down: Download) -> Download:
+        """On the device: what was downloaded, readable."""
+
+    def opened(self, server: Server) -> Server:
+        """In a simulator, which plays all devices: the state as it is written to files; `close` takes it back."""
+
+    def seal(self, upload: Upload, n_items: int, round: int) -> Upload:
         """On the device: clip, add noise, mask or encrypt."""
 
     def fold(self, upload: Upload, needs: Need) -> Upload:
@@ -44,7 +55,19 @@ class Plain:
     name = "plain"
     reveals = Need.EACH
 
-    def seal(self, upload: Upload, round: int) -> Upload:
+    def close(self, server: Server) -> Server:
+        """As it is."""
+        return server
+
+    def open(self, down: Download) -> Download:
+        """As it is."""
+        return down
+
+    def opened(self, server: Server) -> Server:
+        """As it is."""
+        return server
+
+    def seal(self, upload: Upload, n_items: int, round: int) -> Upload:
         """As it is."""
         return upload
 
@@ -116,7 +139,8 @@ def _total(value: Tensor | Factors | Summed, weight: Float[Tensor, " C"]) -> Ten
     return value.sum(0, dtype=weight.dtype) if uniform else torch.tensordot(weight, value.to(weight.dtype), dims=1)
 
 
-CHANNELS: dict[str, type[Channel]] = {"plain": Plain}
+CHANNELS: dict[str, Callable[[FixedPointSettings], Channel]] = {"plain": lambda numbers: Plain(), "bfv": Encrypted}
+"""Channels by name; a library that one needs is imported when it first encrypts."""
 
 
 def check_channel(method_name: str, method: Method, channel: Channel) -> None:
@@ -125,7 +149,7 @@ def check_channel(method_name: str, method: Method, channel: Channel) -> None:
         return
     words = {Need.LINEAR: "only an encrypted sum", Need.SUM: "only their sum", Need.EACH: "every upload"}
     wants = {Need.LINEAR: "their sum", Need.SUM: "their plain sum", Need.EACH: "uploads one by one"}
-    channels = [name for name, kind in CHANNELS.items() if method.server_needs <= kind().reveals]
+    channels = [name for name, kind in CHANNELS.items() if method.server_needs <= kind(FixedPointSettings()).reveals]
     others = [name for name, kind in METHODS.items() if kind().server_needs <= channel.reveals]
     raise PrivacyError(
         f"Method '{method_name}' reads {wants[method.server_needs]}, but channel '{channel.name}' reveals "

@@ -87,6 +87,7 @@ class LoopGrid(Grid):
         {},
         {"a/b": torch.randn(3, 4), "ids": torch.arange(5), "none": torch.zeros(0, 3), "one": torch.tensor(2.5)},
         {"big": torch.randn(900, 900, dtype=torch.float64), "flags": torch.tensor([True, False])},
+        {"each/items": torch.randn(2, 3).bfloat16(), "none": torch.zeros(0).bfloat16()},
     ],
 )
 def test_a_letter_arrives_as_it_was_sent(tensors: dict[str, torch.Tensor]) -> None:

@@ -23,13 +23,19 @@ from fedrecgel.errors import FedrecgelError
 TYPES = {"hello": "query", "train": "train", "rank": "evaluate"}
 """The message type that carries each kind of letter."""
 POLL_SECONDS = 0.2
+BFLOAT16 = ":bfloat16"
 
 log = logging.getLogger("flwr")  # what this logger writes is kept with the run
 
 
 def to_records(letter: Letter) -> RecordDict:
     """A letter as the content of a message."""
-    arrays = {name: Array(value.detach().cpu().contiguous().numpy()) for name, value in letter.tensors.items()}
+    arrays = {}
+    for name, value in letter.tensors.items():
+        plain = value.detach().cpu().contiguous()
+        if plain.dtype == torch.bfloat16:  # numpy has no such type: its bits travel
+            name, plain = name + BFLOAT16, plain.view(torch.int16)
+        arrays[name] = Array(plain.numpy())
     return RecordDict({"about": ConfigRecord({"json": json.dumps(letter.about)}), "tensors": ArrayRecord(arrays)})
 
 
@@ -42,8 +48,13 @@ def from_records(content: RecordDict) -> Letter:
     about = json.loads(str(content.config_records["about"]["json"]))
     if not isinstance(about, dict):
         raise TypeError("a letter is about something")
-    arrays = content.array_records["tensors"].items()
-    return Letter(about, {name: torch.from_numpy(np.array(array.numpy())) for name, array in arrays})
+    tensors = {}
+    for name, array in content.array_records["tensors"].items():
+        value = torch.from_numpy(np.array(array.numpy()))
+        if name.endswith(BFLOAT16):
+            value = value.view(torch.bfloat16)
+        tensors[name.removesuffix(BFLOAT16)] = value
+    return Letter(about, tensors)
 
 
 class GridCourier:

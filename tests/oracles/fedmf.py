@@ -1,0 +1,75 @@
+"""FedMF for one client at a time: section 1 of the paper's algorithm with a plain loop over ratings. Slow and obvious.
+
+The second writing of the method, against which the batched one is checked.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from fedrecgel.methods.fedmf import FedMF
+from fedrecgel.tensors import Tensors
+from tests.oracles.plain import Devices
+
+
+class FedMFOracle:
+    """User vectors on devices; the item table on the server, from which item gradients are taken off."""
+
+    def __init__(self, method: FedMF, users: Tensor, items: Tensor) -> None:
+        self.method = method
+        self.users = [user.clone() for user in users]
+        self.shared: Tensors = {"items": items.clone()}
+
+    def train(self, cohort: list[int], devices: Devices, round: int) -> None:
+        """V ← V - η Σ g, or η times the mean."""
+        uploads = []
+        for client in cohort:
+            items, labels = devices.examples(client, round)
+            if self.method.examples == "positives":
+                items, labels = items[labels == 1], labels[labels == 1]
+            uploads.append(self.client_update(client, items.tolist(), labels))
+        step = torch.stack(uploads).sum(0)
+        if self.method.aggregation == "mean":
+            step = step / len(cohort)
+        self.shared["items"] = self.shared["items"] - self.method.server_lr * step
+
+    def client_update(self, client: int, items: list[int], labels: Tensor) -> Tensor:
+        """Step the user vector; return what is sent, a full [n, d] table of gradients times the learning rate."""
+        lr, reg_user, reg_item = self.method.lr, self.method.reg_user, self.method.reg_item
+        table, sent = self.shared["items"], torch.zeros_like(self.shared["items"])
+        if self.method.updates == "each":
+            for item, label in zip(items, labels, strict=True):
+                user, v = self.users[client], table[item]
+                error = self.slope(user @ v, label)
+                self.users[client] = user - lr * (error * v + 2 * reg_user * user)
+                gradient = lr * (error * self.users[client] + 2 * reg_item * v)
+                sent[item] = sent[item] + gradient if self.method.repeated == "add" else gradient
+        else:
+            user = self.users[client]
+            errors = [self.slope(user @ table[item], label) for item, label in zip(items, labels, strict=True)]
+            steps = [e * table[item] + 2 * reg_user * user for e, item in zip(errors, items, strict=True)]
+            self.users[client] = user - lr * torch.stack(steps).sum(0)
+            for error, item in zip(errors, items, strict=True):
+                gradient = lr * (error * self.users[client] + 2 * reg_item * table[item])
+                sent[item] = sent[item] + gradient if self.method.repeated == "add" else gradient
+        if self.method.precision > 0:
+            sent = torch.round(sent / self.method.precision) * self.method.precision
+        return sent
+
+    def slope(self, score: Tensor, label: Tensor) -> Tensor:
+        """∂loss/∂score: -2e for squared error, σ(s) - y for cross-entropy."""
+        s = score.clone().requires_grad_()
+        loss = (label - s).square() if self.method.loss == "squared" else binary_cross_entropy_with_logits(s, label)
+        (slope,) = torch.autograd.grad(loss, s)
+        return slope
+
+    def private(self, client: int) -> Tensors:
+        """The user vector."""
+        return {"user": self.users[client]}
+
+    def scores(self, client: int) -> Tensor:
+        """u · v_j of all items."""
+        scores: Tensor = self.shared["items"] @ self.users[client]
+        return scores
