@@ -74,10 +74,14 @@ def _answering(monkeypatch: pytest.MonkeyPatch, *answers: str) -> Connection:
 
 def test_status_and_reason_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = 'Loading\n{"success": true, "runs": [{"run-id": 7, "status": "finished:failed"}]}'
-    connection = _answering(monkeypatch, listed, listed, f"INFO x\nERROR {FAILED}the disk is full\nTraceback")
+    log = f"INFO x\nERROR {FAILED}the disk is full\nTraceback"
+    connection = _answering(monkeypatch, listed, listed, log, "INFO started\n")
     assert connection.status("7") == "finished:failed"
     assert connection.status("8").startswith("finished")
     assert connection.failure("7") == "the disk is full"
+    assert "as when its process is killed; continue with --resume. Its log ends: INFO started" in connection.failure(
+        "7"
+    )
 
 
 def test_a_superlink_that_is_gone_is_a_failure_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,10 @@ class Connection:
         """Why a run failed, in its own words."""
         lines = self.flwr("log", run, "link", "--show").splitlines()
         reasons = [line.split(FAILED, 1)[1].strip() for line in lines if FAILED in line]
-        return reasons[-1] if reasons else "\n".join(["Its log ends with:", *lines[-12:]])
+        if reasons:
+            return reasons[-1]
+        last = " / ".join(line.strip() for line in lines[-5:] if line.strip())
+        return f"It gave no reason, as when its process is killed; continue with --resume. Its log ends: {last}"
 
 
 def write_app(folder: Path, order: Mapping[str, str | bool]) -> None:
