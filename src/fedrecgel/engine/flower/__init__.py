@@ -7,8 +7,11 @@
     shard.py      the users a node hosts, as a folder on its disk
     disk.py       DiskStore: their private state, safe from kills
     node.py       what a node does with a letter: train, rank, introduce itself
-    engine.py     FlowerEngine: the server's side of it
-    records.py    letters as Flower messages         (imports flwr)
-    apps.py       ClientApp, ServerApp, the courier  (imports flwr)
-    superlink.py  the processes: a SuperLink of our own, submitting, waiting
+    outgoing.py   what leaves a node
+    faults.py     clients that stay away and nodes that answer badly, on purpose
+    roster.py     which node hosts whom
+    engine.py     FlowerEngine: the server's side of a round
+    apps.py       letters as messages, ClientApp, ServerApp; the only file that imports flwr
+    processes.py  Flower's commands as processes of ours
+    superlink.py  a SuperLink for a simulation, and submitting to it or to a running one
 """
