@@ -17,7 +17,7 @@ from fedrecgel.experiments.config import read_config
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-CONFIGS = sorted((ROOT / "configs").glob("*.toml"))
+CONFIGS = sorted((ROOT / "configs").rglob("*.toml"))
 TIMEOUT = 300
 
 
@@ -61,7 +61,13 @@ def test_the_commands_of_the_readme_run_in_order(tmp_path: Path, monkeypatch: py
         assert main([*words, "--rounds", "1", "--quiet"]) == 0, line
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.name)
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: str(path.relative_to(ROOT / "configs")))
 def test_config_loads(config: Path) -> None:
     loaded = read_config(config)
-    assert loaded.data.name == config.stem, "a config is named after its data set"
+    if config.parent.name == "configs":
+        assert loaded.data.name == config.stem, "a config is named after its data set"
+    else:
+        found = (loaded.data.name, loaded.method.name)
+        assert found == (config.parent.name, config.stem), (
+            "a config is named after its method, in its data set's folder"
+        )

@@ -2,17 +2,25 @@
 
 from fedrecgel.methods.base import Method
 from fedrecgel.methods.cofedrec import CoFedRec
+from fedrecgel.methods.ease import EASE
 from fedrecgel.methods.fedmf import FedMF
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrap import FedRAP
 from fedrecgel.methods.fedrecgel import FedRecGEL
 from fedrecgel.methods.gpfedrec import GPFedRec
+from fedrecgel.methods.ials import IALS
+from fedrecgel.methods.itemknn import ItemKNN
 from fedrecgel.methods.perfedrec import PerFedRec
 from fedrecgel.methods.pfedrec import PFedRec
 from fedrecgel.methods.popularity import Popularity
+from fedrecgel.methods.seen_first import SeenFirst
 
 METHODS: dict[str, type[Method]] = {
     "popularity": Popularity,
+    "seen-first": SeenFirst,
+    "itemknn": ItemKNN,
+    "ease": EASE,
+    "ials": IALS,
     "fedmf": FedMF,
     "fedncf": FedNCF,
     "perfedrec": PerFedRec,

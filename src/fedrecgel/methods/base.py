@@ -19,7 +19,8 @@ from torch import Tensor
 
 from fedrecgel.data.federation import ClientBatch
 from fedrecgel.draws import Draws
-from fedrecgel.tables import Index, ItemTable, State
+from fedrecgel.nn.counts import CountMatrix, remember
+from fedrecgel.tables import Index, ItemTable, PersonalTable, State
 from fedrecgel.tensors import Factors, Ids, Summed, Tensors, n_bytes
 
 Rate = Annotated[float, Meta(gt=0)]
@@ -199,3 +200,45 @@ class Method(ABC):
     @abstractmethod
     def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
         """Scores of items for each client; higher ranks first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Centralised(Method):
+    """Base of ceilings: every client hands over its history, and the server fits to all of them at once."""
+
+    kind: ClassVar[Literal["federated", "reference", "centralised"]] = "centralised"
+    sends: ClassVar[frozenset[str]] = frozenset({"interactions"})
+    one_round: ClassVar[bool] = True
+
+    fraction: Fraction = 1.0
+    """Share of clients drawn each round; the others' histories are left out."""
+
+    @property
+    def server_needs(self) -> Need:
+        """Every history: nothing is federated here."""
+        return Need.EACH
+
+    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
+        """No own items yet."""
+        return State(tables={"own": PersonalTable.common(problem.tensor(torch.zeros(problem.n_items, 1)), len(ids))})
+
+    def client_update(
+        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
+    ) -> ClientResult:
+        """Hand over the own counts, and remember them for scoring."""
+        counts = batch.row_counts.to(batch.labels.dtype).unsqueeze(2)
+        ones = torch.ones(len(batch.ids), dtype=counts.dtype, device=counts.device)
+        upload = Upload(batch.ids, {}, {"interactions": counts}, batch.rows, ones)
+        return ClientResult(
+            State(tables={"own": remember(private.tables["own"], batch)}), upload, torch.zeros_like(ones)
+        )
+
+    def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
+        """Fit to the histories of this round's cohort."""
+        sent = ((upload.ids, upload.at, upload.rows["interactions"]) for upload in inbox.each())
+        seen = CountMatrix.from_uploads(sent, len(inbox.total()["interactions"]))
+        return Server(self.fit(seen, server.shared))
+
+    @abstractmethod
+    def fit(self, seen: CountMatrix, shared: Tensors) -> Tensors:
+        """New shared tensors from all histories, one row of counts per client, and the last ones."""

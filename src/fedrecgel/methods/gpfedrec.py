@@ -54,7 +54,7 @@ from fedrecgel.nn.scorers import linear_start
 from fedrecgel.tables import StackedTable, State
 from fedrecgel.tensors import Ids, Tensors, lazy_zeros
 
-BLOCK = 1 << 27
+BLOCK = 1 << 25
 """Entries of tables the server handles at once."""
 
 

@@ -1,0 +1,64 @@
+"""ItemKNN: items that the same users met are similar. Centralised: the server sees every history.
+
+M. Deshpande and G. Karypis, "Item-Based Top-N Recommendation Algorithms", ACM TOIS 22(1), 2004,
+https://doi.org/10.1145/963770.963776
+
+Idea: cosine similarity between the columns of the binary user-item matrix. Every item keeps its nearest neighbours, and
+every own item of a user votes for its neighbours with their similarity.
+
+Deviations: a shrinkage constant in the denominator makes similarities of rare items smaller (0 is the paper); rows of
+similarities are not normalised afterwards (an option of the paper).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from fedrecgel.draws import Draws
+from fedrecgel.methods.base import Centralised, Download, Problem, Radius, Server, Size
+from fedrecgel.nn.counts import CountMatrix, gram_columns
+from fedrecgel.tables import State
+from fedrecgel.tensors import Tensors
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemKNN(Centralised):
+    """Sum of cosine similarities to the own items."""
+
+    paper: ClassVar[str] = "Deshpande and Karypis, TOIS 2004"
+
+    neighbours: Size = 100
+    """Most similar items that an item votes for, k."""
+    shrinkage: Radius = 10.0
+    """Added to the denominator of the cosine."""
+
+    def init_server(self, problem: Problem, draws: Draws) -> Server:
+        """Nobody is similar yet."""
+        votes = torch.zeros(problem.n_items, min(self.neighbours, problem.n_items))
+        return Server({"neighbours": votes.to(problem.device, torch.int64), "similarity": problem.tensor(votes)})
+
+    def fit(self, seen: CountMatrix, shared: Tensors) -> Tensors:
+        """The nearest neighbours of every item, a block of items at a time."""
+        seen = seen.binary()
+        norms = seen.at.bincount(minlength=seen.n_columns).to(seen.counts.dtype).sqrt()
+        near: list[torch.return_types.topk] = []
+        for first, last, together in gram_columns(seen):
+            similar = together / (norms[:, None] * norms[first:last] + self.shrinkage).clamp(min=1)
+            similar[first:last].fill_diagonal_(0)  # an item is no neighbour of its own
+            near.append(similar.topk(shared["similarity"].shape[1], dim=0))
+        similarity = torch.cat([block.values.mT for block in near])
+        neighbours = torch.cat([block.indices.mT for block in near])
+        return {"neighbours": neighbours, "similarity": similarity.to(shared["similarity"].dtype)}
+
+    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+        """Every own item votes for its neighbours."""
+        own, similarity = CountMatrix.from_table(private.tables["own"]), down.shared["similarity"]
+        votes = similarity.new_zeros(own.n_rows * own.n_columns)
+        places = own.owners[:, None] * own.n_columns + down.shared["neighbours"][own.at]
+        votes.index_add_(0, places.flatten(), similarity[own.at].flatten())
+        return votes.view(own.n_rows, own.n_columns).gather(1, items)
