@@ -26,7 +26,7 @@ from fedrecgel.tensors import Factors, Summed, Tensors
 class GateSettings:
     """What an upload may be."""
 
-    max_norm: Annotated[float, Meta(gt=0)] = 1e4
+    max_norm: Annotated[float, Meta(gt=0)] = 1e6
     """Largest Euclidean norm of one client's upload, all tensors together; a larger or undefined one is refused."""
     max_weight: Annotated[float, Meta(gt=0)] = 1e6
     """Largest weight a client may claim, for methods whose clients count by their examples; others weigh 1."""

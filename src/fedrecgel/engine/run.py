@@ -15,16 +15,14 @@ from fedrecgel.tensors import Ids
 
 
 class Trained(NamedTuple):
-    """What a round's cohort sent, its mean loss, and what travelled."""
+    """What a cohort sent, its mean loss, what travelled, how many answers count, how many were refused and why."""
 
     inbox: Inbox
     loss: Float[Tensor, ""]
     bytes_up: int
     bytes_down: int
     n_answers: int
-    """Clients whose uploads are in the inbox."""
     refused: Mapping[str, int]
-    """Clients whose answers the gate left out, by reason; who is in neither number did not answer."""
 
 
 @runtime_checkable
