@@ -103,3 +103,13 @@ def test_only_the_cli_prints() -> None:
                 node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
             ]
             assert not [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"], path
+
+
+def test_only_the_flower_engine_imports_flower() -> None:
+    for path in MODULES:
+        tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        names = [alias.name for node in tree if isinstance(node, ast.Import) for alias in node.names]
+        tree = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        names += [node.module or "" for node in tree if isinstance(node, ast.ImportFrom)]
+        if any(name.split(".")[0] == "flwr" for name in names):
+            assert path == ROOT / "engine" / "flower" / "apps.py"

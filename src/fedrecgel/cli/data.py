@@ -6,6 +6,7 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrecgel.cli.common import add_set_option, config_of
@@ -15,6 +16,8 @@ from fedrecgel.data.download import locate
 from fedrecgel.data.load import load_data
 from fedrecgel.data.sources import SOURCES
 from fedrecgel.data.sources.source import Statistics
+from fedrecgel.engine.flower.shard import write_shards
+from fedrecgel.errors import ConfigError
 from fedrecgel.experiments.config import lookup
 from fedrecgel.experiments.training import load_split
 
@@ -25,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add `data` and its four actions."""
-    parser = subparsers.add_parser("data", help="list, inspect, audit and fetch data sets")
-    actions = parser.add_subparsers(dest="action", metavar="list|info|audit|fetch", required=True)
+    """Add `data` and its five actions."""
+    parser = subparsers.add_parser("data", help="list, inspect, audit, fetch and deal out data sets")
+    actions = parser.add_subparsers(dest="action", metavar="list|info|audit|fetch|shard", required=True)
     actions.add_parser("list", help="named data sets").set_defaults(run=run_list)
     for name, run, text in (
         ("info", run_info, "sizes, origin and licence"),
@@ -42,6 +45,13 @@ def add_parser(subparsers: Subparsers) -> None:
     fetch = actions.add_parser("fetch", help="download into the cache")
     fetch.add_argument("dataset", metavar="NAME", help="a name of `data list`")
     fetch.set_defaults(run=run_fetch)
+    shard = actions.add_parser("shard", help="deal the users out to folders that `fedrecgel node` serves")
+    shard.add_argument("dataset", metavar="NAME|PATH", help="a name of `data list`, or a file")
+    shard.add_argument("--nodes", type=int, default=3, metavar="N", help="how many folders (default 3)")
+    shard.add_argument("--out", required=True, metavar="DIR", help="where they are made: DIR/node-0, DIR/node-1, …")
+    shard.add_argument("--data-dir", metavar="DIR", help="folder with the raw files of named data sets")
+    add_set_option(shard)
+    shard.set_defaults(run=run_shard)
 
 
 def run_list(args: Namespace) -> int:
@@ -113,3 +123,13 @@ def _print_aligned(values: dict[str, Any]) -> None:
     width = max(map(len, values)) + 2
     for key, value in values.items():
         print(f"{key:<{width}}{value:,}" if isinstance(value, int) else f"{key:<{width}}{value}")
+
+
+def run_shard(args: Namespace) -> int:
+    """Write one folder per node."""
+    split = load_split(config_of(args))
+    if not 1 <= args.nodes <= split.n_users:
+        raise ConfigError(f"--nodes should be between 1 and the number of users, {split.n_users}. Found {args.nodes}.")
+    for place in write_shards(split, Path(args.out), args.nodes):
+        print(place)
+    return 0

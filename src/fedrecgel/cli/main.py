@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from fedrecgel.cli import bench, data, doctor, experiment, methods, recommend, report, train, tune
+from fedrecgel.cli import bench, data, doctor, experiment, methods, node, recommend, report, train, tune
 from fedrecgel.cli.common import INTERRUPTED
 from fedrecgel.errors import FedrecgelError
 
@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (train, tune, recommend, experiment, report, data, methods, bench, doctor):
+    for module in (train, tune, recommend, experiment, report, data, methods, node, bench, doctor):
         module.add_parser(commands)
     return top
 

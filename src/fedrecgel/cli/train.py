@@ -16,6 +16,7 @@ from fedrecgel.cli.progress import Progress
 from fedrecgel.cli.table import result_table
 from fedrecgel.data.load import NAMES
 from fedrecgel.experiments.config import Config
+from fedrecgel.experiments.flower import train_on_flower
 from fedrecgel.experiments.result import open_run
 from fedrecgel.experiments.run_folder import RunFolder
 from fedrecgel.experiments.training import Interrupted, Line, load_split, train_config
@@ -46,7 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--out", metavar="DIR", help="run folder (default runs/<dataset>-<method>-s<seed>)")
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the raw files of named data sets")
     parser.add_argument("--device", metavar="DEV", help="cpu, cuda, cuda:1, mps")
-    parser.add_argument("--engine", metavar="NAME", help="where the clients live: local")
+    parser.add_argument("--engine", metavar="NAME", help="where the clients live: local, flower")
     parser.add_argument("--channel", metavar="NAME", help="between devices and server: plain, or bfv (encrypted)")
     add_set_option(parser)
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run, to the same bits")
@@ -84,23 +85,24 @@ def run_train(args: Namespace) -> int:
         return 0
     events = EventLog(folder.path / "tensorboard") if args.tensorboard else None
     progress = Progress(config, quiet=args.quiet)
-    progress.say(f"Loading {config.data.name} …")
-    split = load_split(config)
-    progress.start(split)
+    deployed = config.run.engine == "flower" and config.flower.superlink is not None
+    split = None
+    if not deployed:  # there the data are on the nodes
+        progress.say(f"Loading {config.data.name} …")
+        split = load_split(config)
+        progress.start(split)
+    start = train_config if config.run.engine == "local" else train_on_flower
     with _stop_on_interrupt(progress) as should_stop, progress, events or nullcontext():
         try:
-            result = train_config(
-                config,
-                split,
-                folder,
-                resume=args.resume,
-                watch=_both(progress.watch, events.watch) if events else progress.watch,
-                should_stop=should_stop,
-            )
+            watch = _both(progress.watch, events.watch) if events else progress.watch
+            result = start(config, split, folder, resume=args.resume, watch=watch, should_stop=should_stop)
         except Interrupted as stopped:
             progress.close()
             progress.say(f"Stopped after round {stopped.rounds}. Continue with the same command and --resume.")
             return INTERRUPTED
+    if result is None:
+        progress.say(f"Finished. Results are on the server, in {folder.path.resolve()}")
+        return 0
     if config.local.accelerate and not result.summary["accelerated"]:
         progress.say("local.accelerate had no effect: no kernel for these settings, or no C++ compiler was found.")
     if not args.quiet:

@@ -19,10 +19,12 @@ from torch import Tensor
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.split import NO_ITEM
 from fedrecgel.draws import Draws
+from fedrecgel.engine.gate import GateSettings, sift
 from fedrecgel.engine.run import Trained
 from fedrecgel.engine.store import ClientStore
+from fedrecgel.errors import RunError
 from fedrecgel.evaluation.ranking import Ranks, rank_against
-from fedrecgel.methods.base import ClientResult, Method, Server, Upload
+from fedrecgel.methods.base import ClientResult, Download, Method, Server, Upload
 from fedrecgel.privacy.channel import Channel
 from fedrecgel.tables import State
 from fedrecgel.tensors import Ids, n_bytes
@@ -56,9 +58,10 @@ class LocalEngine:
         store: ClientStore,
         draws: Draws,
         settings: LocalSettings | None = None,
+        gate: GateSettings | None = None,
     ) -> None:
         self.method, self.federation, self.channel, self.store, self.draws = method, federation, channel, store, draws
-        self.settings = settings or LocalSettings()
+        self.settings, self.gate = settings or LocalSettings(), gate or GateSettings()
         # One intra-op thread each: many small operations gain nothing from more, and sums keep one order.
         self._n_workers = self.settings.workers or available_cores()
         self._workers = ThreadPoolExecutor(self._n_workers, initializer=torch.set_num_threads, initargs=(1,))
@@ -68,12 +71,26 @@ class LocalEngine:
         return torch.arange(self.federation.n_clients)
 
     def train(self, server: Server, cohort: Ids, round: int) -> Trained:
+        """Broadcast, train the cohort, collect.
+
+        Raises:
+            RunError: the gate refused every upload.
+        """
+        trained = self.train_with(self.method.broadcast(server, cohort), cohort, round)
+        if not trained.n_answers:
+            raise RunError(
+                f"Uploads of round {round + 1} should be finite and no longer than gate.max_norm = "
+                f"{self.gate.max_norm:g}. None is: training diverged. Lower a learning rate or a radius; "
+                f"the last checkpoint is untouched."
+            )
+        return trained
+
+    def train_with(self, down: Download, cohort: Ids, round: int) -> Trained:
         """Train the cohort in chunks of clients of similar length, several at a time.
 
         Chunks are summed in their own order whatever the number of workers, so the result is the same to the bit. What
         the devices learnt is kept only after the last chunk, so an interrupted round leaves no trace.
         """
-        down = self.method.broadcast(server, cohort)
         opened = self.channel.open(down)  # every device does; a simulator once for all
         shared = self.method.unpack(opened.shared)
         needs = self.method.server_needs
@@ -82,12 +99,13 @@ class LocalEngine:
         order = torch.argsort(lengths, descending=True, stable=True)  # clients of similar length need little padding
         examples = self.federation.examples(cohort[order], round, self.draws)
 
-        def train_chunk(chunk: tuple[int, int]) -> tuple[Ids, ClientResult]:
+        def train_chunk(chunk: tuple[int, int]) -> ClientResult:
             batch = examples.batch(*chunk)
             received = opened.of(shared, order[slice(*chunk)])
             result = self.method.client_update(self.store.read(batch.ids), received, batch, round, self.draws)
+            result = sift(result, self.gate)
             sealed = self.channel.seal(result.upload, self.federation.n_items, round)
-            return batch.ids, result._replace(upload=self.channel.fold(sealed, needs))
+            return result._replace(upload=self.channel.fold(sealed, needs))
 
         learnt: list[tuple[Ids, State]] = []
         losses: list[Tensor] = []
@@ -96,20 +114,26 @@ class LocalEngine:
         def uploads() -> Iterator[Upload]:
             nonlocal bytes_up
             weights = self.method.footprint(lengths[order], self.federation.n_items)
-            for ids, result in self._in_order(train_chunk, chunks_of(weights, self.settings.chunk_examples)):
-                learnt.append((ids, result.private))
-                losses.append(result.loss)
-                bytes_up += len(ids) * result.upload.n_bytes(self.federation.n_items)
-                yield result.upload
+            for result in self._in_order(train_chunk, chunks_of(weights, self.settings.chunk_examples)):
+                ids = result.upload.ids
+                if len(ids):
+                    learnt.append((ids, result.private))
+                    losses.append(result.loss)
+                    bytes_up += len(ids) * result.upload.n_bytes(self.federation.n_items)
+                    yield result.upload
 
         inbox = self.channel.collect(uploads(), self.federation.n_items, needs)
         for ids, private in learnt:
             self.store.write(ids, private)
+        n_answers = sum(len(loss) for loss in losses)
+        n_refused = len(cohort) - n_answers
         return Trained(
             inbox,
-            loss=torch.cat(losses).mean(),
+            loss=torch.cat(losses).mean() if losses else torch.tensor(torch.nan),
             bytes_up=bytes_up,
             bytes_down=len(cohort) * n_bytes(down.shared) + down.own_bytes,
+            n_answers=n_answers,
+            refused={"norm": n_refused} if n_refused else {},
         )
 
     def _in_order(self, function: Callable[[A], B], inputs: Iterable[A]) -> Iterator[B]:
@@ -124,16 +148,29 @@ class LocalEngine:
 
     def ranks(self, server: Server, held_out: str, against: str) -> Ranks:
         """Rank every client's held-out item; clients without a validation item are left out."""
+        everyone = self.ranked(held_out)
+        return self.ranks_with(self.method.broadcast(server, everyone), held_out, against)
+
+    def ranked(self, held_out: str) -> Ids:
+        """The clients that have such a held-out item."""
+        return torch.from_numpy(np.flatnonzero(self._held_out(held_out)[0] != NO_ITEM))
+
+    def _held_out(self, held_out: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        """Each client's item, and what it is ranked against."""
         split = self.federation.split
-        test, candidates = split.test, split.candidates
-        if held_out == "validation":
-            if split.validation is None or split.validation_candidates is None:
-                raise ValueError("this split has no validation items")
-            test, candidates = split.validation, split.validation_candidates
-        everyone = np.flatnonzero(test != NO_ITEM)
+        if held_out == "test":
+            return split.test, split.candidates
+        if split.validation is None or split.validation_candidates is None:
+            raise ValueError("this split has no validation items")
+        return split.validation, split.validation_candidates
+
+    def ranks_with(self, down: Download, held_out: str, against: str) -> Ranks:
+        """The same with what those clients received."""
+        split = self.federation.split
+        (test, candidates), everyone = self._held_out(held_out), self.ranked(held_out).numpy()
         per_client = split.n_items if against == "catalogue" else candidates.shape[1] + 1
         size = max(1, self.settings.chunk_scores // per_client)
-        down = self.channel.open(self.method.broadcast(server, torch.from_numpy(everyone)))
+        down = self.channel.open(down)
         shared = self.method.unpack(down.shared)
 
         # Written in place: small results left between the large blocks would keep the allocator from reusing them.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
@@ -15,12 +15,14 @@ from fedrecgel.tensors import Ids
 
 
 class Trained(NamedTuple):
-    """What a round's cohort sent, its mean loss, and what travelled."""
+    """What a cohort sent, its mean loss, what travelled, how many answers count, how many were refused and why."""
 
     inbox: Inbox
     loss: Float[Tensor, ""]
     bytes_up: int
     bytes_down: int
+    n_answers: int
+    refused: Mapping[str, int]
 
 
 @runtime_checkable

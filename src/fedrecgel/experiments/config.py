@@ -16,6 +16,9 @@ from msgspec import Meta
 from fedrecgel.data.federation import SamplingSettings
 from fedrecgel.data.load import DataSettings
 from fedrecgel.data.split import SplitSettings
+from fedrecgel.engine.flower.faults import FaultSettings
+from fedrecgel.engine.flower.settings import FlowerSettings
+from fedrecgel.engine.gate import GateSettings
 from fedrecgel.engine.local import LocalSettings
 from fedrecgel.errors import ConfigError, unknown
 from fedrecgel.evaluation.ranking import TieRule
@@ -40,8 +43,8 @@ class RunSettings:
     """A torch device: cpu, cuda, cuda:1, mps."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of all tensors."""
-    engine: Literal["local"] = "local"
-    """Where the clients live: in this process."""
+    engine: Literal["local", "flower"] = "local"
+    """Where the clients live: in this process, or on Flower's nodes."""
     channel: str = "plain"
     """What is between the devices and the server: plain, or bfv, which encrypts (extra `crypto`)."""
 
@@ -103,6 +106,9 @@ class Config:
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     local: LocalSettings = field(default_factory=LocalSettings)
     fixed_point: FixedPointSettings = field(default_factory=FixedPointSettings)
+    gate: GateSettings = field(default_factory=GateSettings)
+    flower: FlowerSettings = field(default_factory=FlowerSettings)
+    faults: FaultSettings = field(default_factory=FaultSettings)
 
     @property
     def default_out(self) -> Path:
@@ -182,6 +188,13 @@ def _check(config: Config) -> Config:
     lookup("channel", config.run.channel, CHANNELS)
     if config.evaluation.selection == "validation":
         config = replace(config, split=replace(config.split, validation=True))
+    if config.run.engine == "flower":
+        for key, wanted in (("device", "cpu"), ("channel", "plain")):
+            if getattr(config.run, key) != wanted:
+                raise ConfigError(f"Engine 'flower' needs run.{key} = '{wanted}'. Found '{getattr(config.run, key)}'.")
+        config = replace(config, checkpoint=CheckpointSettings(1))  # nodes forget what a finished round replaced
+    elif config.faults != FaultSettings():
+        raise ConfigError("Faults are played by nodes: [faults] needs run.engine = 'flower'.")
     return config
 
 

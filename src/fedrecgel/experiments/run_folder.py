@@ -23,7 +23,18 @@ except ImportError:  # not on Windows
 Settings = Mapping[str, Mapping[str, Any]]
 """Sections of a config, as in the TOML file."""
 
-FREE_TO_CHANGE = {("run", "rounds"), ("checkpoint", "every"), ("data", "dir"), ("local", "workers")}
+FREE_TO_CHANGE = {
+    ("run", "rounds"),
+    ("checkpoint", "every"),
+    ("data", "dir"),
+    ("local", "workers"),
+    ("flower", "superlink"),
+    ("flower", "certificate"),
+    ("flower", "wait_seconds"),
+    ("flower", "round_seconds"),
+    ("flower", "min_answers"),
+    ("flower", "repeats"),
+}
 """Settings a resumed run may change: they do not alter the rounds already finished."""
 
 

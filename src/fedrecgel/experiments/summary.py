@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ def summarise(
     """The summary of a finished run; fractions 0..1, seconds, bytes."""
     config, split, history = training.config, training.split, training.history
     line = next(entry for entry in history if entry["round"] == reported)
+    also_leaves = {"local": frozenset[str](), "flower": frozenset({"loss", "rank"})}
+    refused = sum((Counter(entry.get("refused", {})) for entry in history), Counter[str]())
     leaky = config.sampling.exclude_heldout_from_negatives
     return {
         "dataset": config.data.name,
@@ -57,11 +60,16 @@ def summarise(
             "up": sum(entry["bytes_up"] for entry in history),
             "down": sum(entry["bytes_down"] for entry in history),
         },
+        "answers": {
+            "taken": sum(entry["clients"] for entry in history),
+            "missing": sum(entry.get("dropped", 0) for entry in history),
+            "refused": dict(refused),
+        },
         "privacy": {
             "channel": config.run.channel,
             "epsilon": None,
             "delta": None,
-            "leaves_device": sorted(training.method.leaves_device()),
+            "leaves_device": sorted(training.method.leaves_device() | also_leaves[config.run.engine]),
         },
         "versions": {
             "fedrecgel": version("fedrecgel"),

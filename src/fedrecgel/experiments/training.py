@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -18,8 +18,9 @@ from fedrecgel.data.split import Split, leave_one_out
 from fedrecgel.draws import Draws
 from fedrecgel.engine.accelerate import accelerated
 from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
+from fedrecgel.engine.flower.faults import FaultSettings
 from fedrecgel.engine.local import LocalEngine
-from fedrecgel.engine.run import Round, run
+from fedrecgel.engine.run import Engine, Round, run
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.errors import ConfigError, RunError, RunFolderError
 from fedrecgel.evaluation.ranking import metrics
@@ -27,10 +28,10 @@ from fedrecgel.experiments.config import Config, MethodSettings, check_device, f
 from fedrecgel.experiments.ranks_file import RankFile, test_fingerprint
 from fedrecgel.experiments.result import Result
 from fedrecgel.experiments.run_folder import RunFolder, run_fingerprint, write_text
-from fedrecgel.experiments.summary import summarise
-from fedrecgel.methods.base import Problem, Server
+from fedrecgel.experiments.summary import METRIC_PREFIXES, summarise
+from fedrecgel.methods.base import Method, Problem, Server
 from fedrecgel.nn.native import usable
-from fedrecgel.privacy.channel import CHANNELS, Plain, check_channel
+from fedrecgel.privacy.channel import CHANNELS, Channel, Plain, check_channel
 from fedrecgel.tables import State
 from fedrecgel.tensors import copied, moved
 
@@ -68,7 +69,7 @@ def train(
         **options: hyper-parameters of the method, its `variant`, or settings of other sections, as in
             `evaluation={"every": 5}`.
     """
-    names = ("run", "sampling", "evaluation", "checkpoint", "local", "fixed_point")
+    names = ("run", "sampling", "evaluation", "checkpoint", "local", "fixed_point", "gate")
     sections = {name: options.pop(name) for name in names if name in options}
     data = split.interactions
     sections["data"] = data.loaded_as or {"name": data.name, "min_interactions": data.min_interactions}
@@ -79,6 +80,8 @@ def train(
     config = from_dict(sections)
     if config.split != split.settings:
         raise ConfigError("selection = 'validation' needs validation items. Make the split with validation=True.")
+    if config.run.engine != "local":
+        raise ConfigError(f"From Python runs are local. Start engine '{config.run.engine}' with `fedrecgel train`.")
     return train_config(config, split, RunFolder(Path(out)) if out is not None else None, resume=resume)
 
 
@@ -95,6 +98,8 @@ def train_config(
     resume: bool = False,
     watch: Callable[[Line], None] = lambda line: None,
     should_stop: Callable[[], bool] = lambda: False,
+    host: Hosting | None = None,
+    complete: Callable[[Result], Result] = lambda result: result,
 ) -> Result:
     """Train what a config describes, in a run folder if one is given.
 
@@ -105,39 +110,71 @@ def train_config(
         resume: continue from the folder's checkpoint.
         watch: called after every round.
         should_stop: asked after every round; when true, a checkpoint is written and Interrupted raised.
+        host: where the clients live; in this process unless given.
+        complete: has the last word on the result before it is written.
     """
     check_device(config)
     if folder is not None and folder.claim(config.to_dict(), resume=resume) == "finished":
         raise RunFolderError(f"'{folder.path}' holds this run, finished. Open it, or choose another --out.")
-    training = Training(config, split or load_split(config), folder)
+    training = Training(config, split or load_split(config), folder, host)
     with folder.lock() if folder is not None else nullcontext():
         if resume:
             training.restore()
         elif folder is not None:
             write_text(folder.config, config.to_toml())
         training.fit(watch, should_stop)
-        return training.finish()
+        result = complete(training.finish())
+        if folder is not None:
+            result.write_model(folder)
+        return result
+
+
+class Store(Protocol):
+    """The clients' private state, or what stands for it where it is elsewhere."""
+
+    def everyone(self) -> State:
+        """All of it, as of now."""
+
+    def load(self, state: State) -> None:
+        """Go back to what `everyone` returned earlier."""
+
+
+class Host(NamedTuple):
+    """Where clients live, and where their private state is."""
+
+    engine: Engine
+    store: Store
+
+
+Hosting = Callable[[Config, Method, Channel, Problem, Split], Host]
+"""Finds a host for the clients of a run."""
+
+
+def simulated(config: Config, method: Method, channel: Channel, problem: Problem, split: Split) -> Host:
+    """All clients in this process."""
+    draws = Draws(config.run.seed)
+    federation = Federation(split, config.sampling, problem.dtype, problem.device)
+    store = ClientStore(method, problem, draws)
+    return Host(LocalEngine(method, federation, channel, store, draws, config.local, config.gate), store)
 
 
 class Training:
     """One run in progress."""
 
-    def __init__(self, config: Config, split: Split, folder: RunFolder | None) -> None:
+    def __init__(self, config: Config, split: Split, folder: RunFolder | None, host: Hosting | None = None) -> None:
         started = time.perf_counter()
-        self.config, self.split, self.folder = config, split, folder
+        self.config, self.split, self.folder, self._host = config, split, folder, host or simulated
         self.settings = config.to_dict()
         self.draws = Draws(config.run.seed)
         self.method = config.method.build()
         channel = self.channel = CHANNELS[config.run.channel](config.fixed_point)
         check_channel(config.method.name, self.method, channel)
         device, dtype = torch.device(config.run.device), getattr(torch, config.run.dtype)
-        fits = isinstance(channel, Plain) and usable(dtype, device)
+        fits = config.run.engine == "local" and isinstance(channel, Plain) and usable(dtype, device)
         native = accelerated(self.method) if config.local.accelerate and fits else None
         self.method, self.accelerated = native or self.method, native is not None
-        federation = Federation(split, config.sampling, dtype, device)
         problem = Problem(split.n_users, split.n_items, dtype, device)
-        self.store = ClientStore(self.method, problem, self.draws)
-        self.engine = LocalEngine(self.method, federation, channel, self.store, self.draws, config.local)
+        self.engine, self.store = self._host(config, self.method, channel, problem, split)
         self.server = channel.close(self.method.init_server(problem, self.draws))
         self.round = 0
         self.best_round: int | None = None
@@ -185,7 +222,9 @@ class Training:
             "loss": loss,
             "seconds_train": seconds,
             "seconds_evaluate": 0.0,
-            "clients": len(finished.cohort),
+            "clients": finished.trained.n_answers,
+            "dropped": len(finished.cohort) - finished.trained.n_answers,
+            "refused": dict(finished.trained.refused),
             "bytes_up": finished.trained.bytes_up,
             "bytes_down": finished.trained.bytes_down,
         }
@@ -274,7 +313,7 @@ class Training:
         return saved
 
     def finish(self) -> Result:
-        """Evaluate the reported model once more in full, and write the results."""
+        """Evaluate the reported model once more in full."""
         started = time.perf_counter()
         reported = self.round
         if self.best_round is not None:
@@ -290,7 +329,7 @@ class Training:
         self.seconds_total += time.perf_counter() - started
         summary = summarise(self, reported, full, reference, seconds_full)
         data = self.split.interactions
-        result = Result(
+        return Result(
             self.config,
             summary,
             self.history,
@@ -301,9 +340,6 @@ class Training:
             item_ids=data.item_ids,
             ranks=RankFile(test_fingerprint(self.split), ranks),
         )
-        if self.folder is not None:
-            result.write_model(self.folder)
-        return result
 
     def _return_to(self, round: int) -> None:
         """Take back the model of the selected round."""
@@ -320,10 +356,12 @@ class Training:
     def _reference(self) -> dict[str, dict[str, float]]:
         """Popularity on the same split, through the same engine; counts are the same behind every channel."""
         method = MethodSettings("popularity")
-        config = replace(self.config, method=method, run=replace(self.config.run, rounds=1, channel="plain"))
-        reference = Training(config, self.split, None)
+        run = replace(self.config.run, rounds=1, channel="plain")
+        config = replace(self.config, method=method, run=run, faults=FaultSettings())
+        reference = Training(config, self.split, None, self._host)
         reference.fit(lambda line: None, lambda: False)
-        found = {"candidates": reference.evaluate("test", "candidates")}
+        last = reference.history[-1]
+        found = {"candidates": {name: last[name] for name in last if name.startswith(METRIC_PREFIXES)}}
         if self.config.evaluation.full:
             found["catalogue"] = reference.evaluate("test", "catalogue")
         return found

@@ -12,8 +12,7 @@ Paper to code: ε_ur Eq. 11 and g_ur Eq. 12 `private_sam`; step Eq. 13 `FedNCF.s
 
 Deviations: defaults follow the released code, the variant `paper` follows Algorithm 1 in every field it sets. The paper
 names no η; the variant takes 1e-3, at which the literal g_norm does not diverge. Both draw 10% of the clients (the
-paper is silent) and average uniformly (its text says weighted, Algorithm 1 uniform). One ball spans all shared tensors
-of a client, not one per item: the paper says so, too. With both radii 0 this is FedNCF, the released code's baseline.
+paper is silent) and average uniformly, as Algorithm 1 does. With both radii 0 this is FedNCF, the code's baseline.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@ import torch
 
 from fedrecgel.tensors import Tensors, client_norm
 
-EPSILON = 1e-12
-"""Keeps a zero gradient at a zero perturbation."""
+EPSILON = 1e-12  # keeps a zero gradient at a zero perturbation
 
 
 def perturbed(parameters: Tensors, gradients: Tensors, rho: float) -> Tensors:

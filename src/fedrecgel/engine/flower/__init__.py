@@ -1,0 +1,17 @@
+"""The same methods behind Flower: clients live on nodes, one message per node and round.
+
+::
+
+    settings.py   every setting of the section [flower]
+    wire.py       Letter: what travels, and the courier that carries it
+    shard.py      the users a node hosts, as a folder on its disk
+    disk.py       DiskStore: their private state, safe from kills
+    node.py       what a node does with a letter: train, rank, introduce itself
+    outgoing.py   what leaves a node
+    faults.py     clients that stay away and nodes that answer badly, on purpose
+    roster.py     which node hosts whom
+    engine.py     FlowerEngine: the server's side of a round
+    apps.py       letters as messages, ClientApp, ServerApp; the only file that imports flwr
+    processes.py  Flower's commands as processes of ours
+    superlink.py  a SuperLink for a simulation, and submitting to it or to a running one
+"""

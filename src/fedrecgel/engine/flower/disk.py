@@ -1,0 +1,79 @@
+"""DiskStore: the private state of a shard's users, on the node's disk, safe from kills.
+
+A round leaves one file with the state of the clients it trained, written atomically. The state after r rounds is what
+the files of rounds before r say, the latest last. So a round that is repeated, after a kill on either side, starts from
+the same state as the first time, and files of rounds the server has taken back are simply ignored.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from fedrecgel.draws import Draws
+from fedrecgel.engine.checkpoint import TEMPORARY, read_tensors, write_tensors
+from fedrecgel.engine.store import ClientStore
+from fedrecgel.methods.base import Method, Problem
+from fedrecgel.tables import State
+from fedrecgel.tensors import Ids
+
+MERGE_AT = 8
+"""So many settled files become one."""
+
+
+class DiskStore(ClientStore):
+    """A store that begins with what a folder holds and puts there what a round taught."""
+
+    def __init__(self, folder: Path, method: Method, problem: Problem, draws: Draws, *, rounds: int) -> None:
+        super().__init__(method, problem, draws)
+        self._folder, self._rounds = folder, rounds
+        self._learnt: list[Ids] = []
+        self._known: list[Ids] = []
+        for path in self._files():
+            if _round_of(path) < rounds:
+                tensors, _ = read_tensors(path)
+                ids = tensors.pop("ids")
+                super().write(ids, State.unpacked(tensors))
+                self._known.append(ids)
+
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.glob("round-*.safetensors"))
+
+    def write(self, ids: Ids, private: State) -> None:
+        """Keep what these clients learnt; `commit` makes it last."""
+        super().write(ids, private)
+        self._learnt.append(ids)
+
+    def commit(self) -> None:
+        """Put what was learnt on disk as the outcome of the current round, in place of an earlier attempt."""
+        for path in self._files():
+            if _round_of(path) >= self._rounds:
+                path.unlink()
+        if self._learnt and (self._tensors or self._tables):
+            self._save(self._rounds, torch.cat(self._learnt))
+            self._known.append(torch.cat(self._learnt))
+            self._learnt = []
+
+    def merge(self) -> None:
+        """Make one file of many; only rounds the server will never take back may be in them."""
+        settled = [path for path in self._files() if _round_of(path) < self._rounds]
+        if len(settled) < MERGE_AT:
+            return
+        self._save(_round_of(settled[-1]), self.trained())
+        for path in settled[:-1]:  # a kill before they are gone is harmless: the later file wins
+            path.unlink()
+
+    def trained(self) -> Ids:
+        """Everybody who has ever trained here."""
+        return torch.tensor(sorted({user for ids in self._known for user in ids.tolist()}), dtype=torch.int64)
+
+    def _save(self, round: int, ids: Ids) -> None:
+        for stale in self._folder.glob(f".*{TEMPORARY}"):  # of a process that was killed while writing
+            stale.unlink(missing_ok=True)
+        path = self._folder / f"round-{round:08d}.safetensors"
+        write_tensors(path, {"ids": ids, **self.read(ids).packed()}, {"round": round})
+
+
+def _round_of(path: Path) -> int:
+    return int(path.stem.removeprefix("round-"))

@@ -1,0 +1,111 @@
+"""What a node does with a letter: introduce itself, train some of its users, rank for them.
+
+It is the local engine over the users of one shard. What it sends is what the method declares and no more: the sum over
+its users where the server needs a sum, else one whole table per user.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedrecgel.data.federation import Federation, SamplingSettings
+from fedrecgel.draws import Draws
+from fedrecgel.engine.flower.disk import DiskStore
+from fedrecgel.engine.flower.faults import FaultSettings, damaged, present
+from fedrecgel.engine.flower.outgoing import Outgoing
+from fedrecgel.engine.flower.shard import DATA, Shard, read_shard
+from fedrecgel.engine.flower.wire import Letter, unpack_download
+from fedrecgel.engine.gate import GateSettings
+from fedrecgel.engine.local import LocalEngine, LocalSettings
+from fedrecgel.errors import DataError
+from fedrecgel.methods.base import Method, Problem
+
+
+@dataclass(frozen=True)
+class Work:
+    """All a node must know of a run."""
+
+    method: Method
+    sampling: SamplingSettings
+    dtype: torch.dtype
+    seed: int
+    local: LocalSettings
+    gate: GateSettings
+    faults: FaultSettings
+    selects: bool
+    """Whether an earlier round may be reported, so that the state after it must be kept."""
+
+
+class Node:
+    """The users of one shard."""
+
+    def __init__(self, place: Path, work_of: Callable[[str], Work]) -> None:
+        self._folder = place.parent if place.name == DATA else place
+        self._work_of = work_of
+
+    def answer(self, kind: str, letter: Letter) -> Letter:
+        """Do what a letter asks for: "hello", "train" or "rank"."""
+        shard = _opened(self._folder)
+        if kind == "hello":
+            return Letter({"facts": dict(shard.facts)}, {"users": shard.users})
+        strangers = int((~torch.isin(letter.tensors["ids"], shard.users)).sum())
+        if strangers:
+            raise DataError(f"A node should host every client it is asked for. {strangers} of these live elsewhere.")
+        work = self._work_of(letter.about["work"])
+        draws = Draws(work.seed)
+        problem = Problem(shard.split.n_users, shard.split.n_items, work.dtype)
+        folder, rounds = shard.state / _folder_name(letter.about["run"]), letter.about["round"]
+        store = DiskStore(folder, work.method, problem, draws, rounds=rounds)
+        outgoing = Outgoing()
+        federation = Federation(shard.split, work.sampling, work.dtype)
+        engine = LocalEngine(work.method, federation, outgoing, store, draws, work.local, work.gate)
+        if kind == "train":
+            if not work.selects:
+                store.merge()
+            return damaged(_train(engine, store, outgoing, work, letter), shard.users, work.faults)
+        return _rank(engine, letter)
+
+
+def _train(engine: LocalEngine, store: DiskStore, outgoing: Outgoing, work: Work, letter: Letter) -> Letter:
+    """One round of the clients asked for; their state is on disk before anything is sent."""
+    number, asked = letter.about["round"], letter.tensors["ids"]
+    down = unpack_download(letter.tensors)
+    here = present(asked, number, work.faults).nonzero()[:, 0]
+    about: dict[str, Any] = {"round": number, "loss": 0.0, "refused": {}}
+    if len(here):
+        trained = engine.train_with(down.of(down.shared, here), asked[here], number)
+        about["refused"] = dict(trained.refused)
+        about["loss"] = float(trained.loss) * trained.n_answers if trained.n_answers else 0.0
+    store.commit()
+    return Letter(about, outgoing.packed(work.method, engine.federation.n_items))
+
+
+def _rank(engine: LocalEngine, letter: Letter) -> Letter:
+    """Ranks of the users' own held-out items: two counts per user leave the node."""
+    held_out, against = letter.about["held_out"], letter.about["against"]
+    ids, asked = engine.ranked(held_out), letter.tensors["ids"]
+    down, at = unpack_download(letter.tensors), torch.searchsorted(asked, ids).clamp(max=len(asked) - 1)
+    ranks = engine.ranks_with(down.of(down.shared, at), held_out, against)
+    wanted = torch.isin(ids, asked)
+    found = {"ids": ids[wanted], "above": ranks.above[wanted], "tied": ranks.tied[wanted]}
+    return Letter({"round": letter.about["round"]}, found)
+
+
+def _folder_name(run: str) -> str:
+    """The name of a run, which came from outside, as the name of a folder."""
+    if not re.fullmatch(r"[0-9a-z][0-9a-z-]*", run):
+        raise DataError(f"The name of a run should consist of small letters, digits and hyphens. Found {run!r}.")
+    return run
+
+
+@lru_cache(maxsize=4)
+def _opened(folder: Path) -> Shard:
+    """A shard stays open in a process that answers many letters."""
+    return read_shard(folder)

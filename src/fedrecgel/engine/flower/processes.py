@@ -1,0 +1,169 @@
+"""Flower's commands as processes of ours: started quietly, watched, and ended with all they started."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from fedrecgel.errors import ConfigError, RunError
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+"""Nothing is reported to anybody, and nothing is installed on the way."""
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
+REFUSED = "Failed to activate SuperNode"
+"""What a SuperNode says when the SuperLink does not take it."""
+RETRY_SECONDS = 5.0
+
+
+def program(name: str) -> str:
+    """One of Flower's commands, from this environment.
+
+    Raises:
+        ConfigError: Flower is not installed.
+    """
+    found = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
+    if found is None:
+        raise ConfigError(
+            f"The engine 'flower' needs the command '{name}'. Install it: pip install 'fedrecgel[flower]'."
+        )
+    return found
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Flower's own files in a folder of ours, no telemetry, this environment's commands first."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return {"OMP_NUM_THREADS": "1", **os.environ, **QUIET, "FLWR_HOME": str(home), "PATH": path}
+
+
+def node_command(
+    shard: Path, superlink: str, *, certificate: Path | None, key: Path | None, port: int | None, retries: int | None
+) -> list[str]:
+    """The command that starts a SuperNode for a shard; without a certificate the connection is not encrypted."""
+    words = [program("flower-supernode"), "--superlink", superlink, "--host", "127.0.0.1"]
+    words += ["--port", str(port or free_port()), "--node-config", f'shard="{shard.resolve()}"']
+    words += ["--insecure"] if certificate is None else ["--root-certificates", str(certificate)]
+    words += [] if key is None else ["--auth-supernode-private-key", str(key)]
+    return words + ([] if retries is None else ["--max-retries", str(retries)])
+
+
+def keep_node(words: list[str], env: dict[str, str], say: Callable[[str], object], wait_seconds: float) -> int:
+    """Run a SuperNode until it ends, and say what it says; its exit code.
+
+    A SuperLink counts a killed node as present for a minute and refuses it until then, in the words it has for an
+    unknown key. So a refused node is started again for a while.
+    """
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        process = subprocess.Popen(
+            words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=die_with_parent
+        )
+        refused = threading.Event()
+        listener = threading.Thread(target=_listen, args=(process, say, refused), daemon=True)
+        listener.start()  # not here: a process below the node may hold its output open until the node is waited for
+        try:
+            code = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+        listener.join(STOP_SECONDS)
+        if not refused.is_set() or time.monotonic() > deadline:
+            return code
+        say("The SuperLink does not know this key, or counts the node's last life as present still; trying again.\n")
+        time.sleep(RETRY_SECONDS)
+
+
+def _listen(process: subprocess.Popen[str], say: Callable[[str], object], refused: threading.Event) -> None:
+    if process.stdout is not None:
+        with process.stdout as lines:
+            for line in lines:
+                say(line)
+                if REFUSED in line:
+                    refused.set()
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until_healthy(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait for a SuperLink to answer.
+
+    Raises:
+        RunError: it ended, or took too long.
+    """
+    deadline = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                if answer.status == 200:
+                    return
+        except OSError:
+            time.sleep(0.1)
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    raise RunError(f"The SuperLink should answer within {START_SECONDS:g} s. It said: {' '.join(lines[-3:])}")
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and everything it started: asked first, killed after a while."""
+    started = _descendants(process.pid)
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_SECONDS)
+    deadline = time.monotonic() + STOP_SECONDS
+    while (left := started.items() & _processes().items()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    for pid, _ in left:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
+
+
+def _descendants(pid: int) -> dict[int, str]:
+    """The command line of every process below this one."""
+    parents, running = _table("pid=,ppid="), _processes()
+    found, latest = set[int](), {pid}
+    while latest:
+        latest = {child for child, parent in parents.items() if int(parent) in latest}
+        found |= latest
+    return {child: running[child] for child in found if child in running}
+
+
+def _processes() -> dict[int, str]:
+    """The command line of every process."""
+    return _table("pid=,args=")
+
+
+def _table(columns: str) -> dict[int, str]:
+    listed = subprocess.run(["ps", "-A", "-o", columns], capture_output=True, text=True, check=True).stdout
+    rows = (line.split(maxsplit=1) for line in listed.splitlines())
+    return {int(row[0]): row[1] for row in rows if len(row) == 2 and "<defunct>" not in row[1]}
+
+
+def die_with_parent() -> None:
+    """On Linux, ask the kernel to interrupt this process when the one that started it is gone, however it went."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGINT)

@@ -1,0 +1,162 @@
+"""The gate before aggregation: one bad answer is left out, counted and reported; it cannot stop or bend a round.
+
+`sift` judges uploads client by client, where they are still apart: in the simulator and on a node. `open_answer` judges
+what arrives from a node the server does not trust. Both leave the sums of a round bit-identical to those without the
+refused clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from msgspec import Meta
+from torch import Tensor
+
+from fedrecgel.data.federation import ClientBatch
+from fedrecgel.draws import Draws
+from fedrecgel.methods.base import ClientResult, Method, Problem, Server, Upload
+from fedrecgel.tensors import Factors, Summed, Tensors
+
+
+@dataclass(frozen=True)
+class GateSettings:
+    """What an upload may be."""
+
+    max_norm: Annotated[float, Meta(gt=0)] = 1e6
+    """Largest Euclidean norm of one client's upload, all tensors together; a larger or undefined one is refused."""
+    max_weight: Annotated[float, Meta(gt=0)] = 1e6
+    """Largest weight a client may claim, for methods whose clients count by their examples; others weigh 1."""
+
+
+class Refusal(Exception):  # noqa: N818 - not a failure of ours
+    """An answer that is left out, and why: one or two words that are counted."""
+
+
+def sift(result: ClientResult, settings: GateSettings) -> ClientResult:
+    """The clients whose uploads are finite and bounded; all of them, not copied, in a healthy run.
+
+    Uploads that were summed early can only be judged together.
+    """
+    good = admissible(result.upload, settings) & torch.isfinite(result.loss)
+    if good.all():
+        return result
+    if any(isinstance(value, Summed) for value in result.upload.dense.values()):
+        good = torch.zeros_like(good)
+    return ClientResult(result.private.of(good.nonzero()[:, 0]), chosen(result.upload, good), result.loss[good])
+
+
+def admissible(upload: Upload, settings: GateSettings) -> Bool[Tensor, " C"]:
+    """Whether each client's upload is finite and at most `max_norm` long; a NaN anywhere fails the comparison."""
+    summed = {name: value.value for name, value in upload.dense.items() if isinstance(value, Summed)}
+    bound = _norms(upload, exact=False)
+    good = bound <= settings.max_norm
+    if not good.all():
+        good = _norms(upload, exact=True) <= settings.max_norm
+    if summed:
+        together = torch.stack([torch.linalg.vector_norm(value) for value in summed.values()])
+        good &= torch.linalg.vector_norm(together) <= settings.max_norm * upload.weight.sum()
+    return good & (upload.weight > 0) & (upload.weight <= settings.max_weight)
+
+
+def _norms(upload: Upload, *, exact: bool) -> Float[Tensor, " C"]:
+    """Norm of each client's upload; not exact means at most this, without building a matrix per client."""
+    squares = torch.zeros_like(upload.weight)
+    for value in upload.dense.values():
+        if isinstance(value, Factors) and not exact:  # ‖LᵀR‖ ≤ ‖L‖ ‖R‖
+            squares = squares + (_length(value.left) * _length(value.right)).square()
+        elif not isinstance(value, Summed):
+            squares = squares + _length(value.each() if isinstance(value, Factors) else value).square()
+    for value in upload.rows.values():
+        squares = squares + _length(value).square()
+    return squares.sqrt()
+
+
+def _length(value: Tensor) -> Float[Tensor, " C"]:
+    found: Tensor = torch.linalg.vector_norm(
+        value.unsqueeze(1).flatten(1), dim=1
+    )  # a number per client is a vector too
+    return found
+
+
+def chosen(upload: Upload, good: Bool[Tensor, " C"]) -> Upload:
+    """The uploads of some clients; of a sum taken early nothing remains unless all are chosen."""
+    dense: dict[str, Tensor | Factors | Summed] = {}
+    for name, value in upload.dense.items():
+        if isinstance(value, Factors):
+            dense[name] = Factors(value.left[good], value.right[good])
+        elif isinstance(value, Summed):
+            dense[name] = value if good.all() else Summed(torch.zeros_like(value.value))
+        else:
+            dense[name] = value[good]
+    rows = {name: value[good] for name, value in upload.rows.items()}
+    return replace(upload, ids=upload.ids[good], dense=dense, rows=rows, at=upload.at[good], weight=upload.weight[good])
+
+
+class Form(NamedTuple):
+    """What one client's upload must look like."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    over_items: bool
+    """A table over the catalogue, whose rows a method may send apart."""
+
+
+def form_of(method: Method, server: Server, problem: Problem, round: int) -> dict[str, Form]:
+    """The form of an upload, from a client made up on the spot: nothing that arrives decides it."""
+    pair = torch.tensor([[0, 1]], device=problem.device)
+    made_up = ClientBatch(
+        ids=torch.tensor([0]),
+        items=pair,
+        labels=problem.tensor([[1.0, 0.0]]),
+        mask=torch.ones_like(pair, dtype=torch.bool),
+        rows=pair,
+        row_counts=1 - pair,
+        row_mask=torch.ones_like(pair, dtype=torch.bool),
+        slots=pair,
+    )
+    draws = Draws(0)
+    down = method.broadcast(server, made_up.ids)
+    received = down.of(method.unpack(down.shared), slice(None))
+    upload = method.client_update(
+        method.init_clients(problem, made_up.ids, draws), received, made_up, round, draws
+    ).upload
+    forms = {}
+    for name, value in upload.dense.items():
+        one = value.value if isinstance(value, Summed) else (value.each() if isinstance(value, Factors) else value)[0]
+        forms[name] = Form(tuple(one.shape), one.dtype, over_items=False)
+    for name, value in upload.rows.items():
+        forms[name] = Form((problem.n_items, value.shape[2]), value.dtype, over_items=True)
+    return forms
+
+
+def check_form(found: Tensors, forms: Mapping[str, Form], leading: tuple[int, ...]) -> None:
+    """Exactly these names, with exactly these shapes and types: nothing is broadcast or cast.
+
+    Raises:
+        Refusal: something differs.
+    """
+    if found.keys() != forms.keys():
+        raise Refusal("names")
+    for name, form in forms.items():
+        if found[name].shape != (*leading, *form.shape):
+            raise Refusal("shape")
+        if found[name].dtype != form.dtype:
+            raise Refusal("dtype")
+
+
+def check_clients(ids: Tensor, asked: Tensor) -> None:
+    """Every client answers at most once, and only when asked.
+
+    Raises:
+        Refusal: somebody else answers, or somebody twice.
+    """
+    if ids.dim() != 1 or ids.dtype != torch.int64:
+        raise Refusal("clients")
+    if len(set(ids.tolist())) != len(ids):
+        raise Refusal("twice")
+    if not torch.isin(ids, asked).all():
+        raise Refusal("clients")

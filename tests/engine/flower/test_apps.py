@@ -1,0 +1,146 @@
+"""Letters as Flower's messages, without a SuperLink."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.builders import random_split
+from tests.engine.flower.inprocess import config_of
+
+pytest.importorskip("flwr", reason="needs the extra 'flower'")
+
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedrecgel.engine.flower import apps
+from fedrecgel.engine.flower.apps import GridCourier, client_app, from_records, server_app, to_records
+from fedrecgel.engine.flower.shard import write_shards
+from fedrecgel.engine.flower.wire import Courier, Letter, Lost
+from fedrecgel.experiments.flower import serve, work_of
+from fedrecgel.experiments.result import open_run
+
+SPLIT = random_split(n_users=14, n_items=130)
+
+
+@pytest.fixture(autouse=True)
+def identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message belongs to a task; outside a run there is none."""
+    for name in ("_run_id", "_task_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+class LoopGrid(Grid):
+    """A grid that calls the client's app at once; node 5 is dead, node 6 sends rubbish, node 7 was given up."""
+
+    def __init__(self, shards: Path, n_nodes: int) -> None:
+        self.app = client_app(work_of)
+        self.contexts = {
+            node: Context(1, node, {"partition-id": node}, RecordDict(), {"shards": str(shards)})
+            for node in range(n_nodes)
+        }
+        self.replies: dict[str, Message] = {}
+        self.n_sent = 0
+
+    def set_run(self, run: Any) -> None: ...
+
+    @property
+    def run(self) -> Any:
+        return None
+
+    def create_message(self, *args: Any, **kwargs: Any) -> Message:
+        raise NotImplementedError
+
+    def get_node_ids(self) -> Iterable[int]:
+        return self.contexts
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        for message in messages:
+            self.n_sent += 1
+            number, node = f"m{self.n_sent}", message.metadata.dst_node_id
+            message.metadata.__dict__["_message_id"] = number
+            if node == 6:
+                reply = Message(RecordDict({"about": ConfigRecord({"json": "[]"})}), reply_to=message)
+            elif node == 7:
+                reply = Message(Error(3, "Node Unavailable"), reply_to=message)
+            elif node != 5:
+                reply = self.app(message, self.contexts[node])
+            if node != 5:
+                self.replies[number] = reply
+            yield number
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        return [self.replies.pop(number) for number in list(message_ids) if number in self.replies]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {},
+        {"a/b": torch.randn(3, 4), "ids": torch.arange(5), "none": torch.zeros(0, 3), "one": torch.tensor(2.5)},
+        {"big": torch.randn(900, 900, dtype=torch.float64), "flags": torch.tensor([True, False])},
+        {"each/items": torch.randn(2, 3).bfloat16(), "none": torch.zeros(0).bfloat16()},
+    ],
+)
+def test_a_letter_arrives_as_it_was_sent(tensors: dict[str, torch.Tensor]) -> None:
+    letter = Letter({"round": 3, "text": "ü", "list": [1, None, 2.5]}, tensors)
+    again = from_records(to_records(letter))
+    assert again.about == letter.about
+    assert again.tensors.keys() == tensors.keys()
+    for name, value in tensors.items():
+        assert torch.equal(again.tensors[name], value)
+        assert again.tensors[name].dtype == value.dtype
+
+
+def test_silence_rubbish_and_errors_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apps, "POLL_SECONDS", 0.01)
+    write_shards(SPLIT, tmp_path, 3)
+    courier = GridCourier(LoopGrid(tmp_path, 3))
+    found = dict(courier.exchange("hello", {node: Letter({}) for node in (0, 5, 6, 7)}, 0.2))
+    assert isinstance(found[0], Letter)
+    assert found[0].tensors["users"].tolist() == [0, 1, 2, 3, 4]
+    reasons = {node: answer.reason for node, answer in found.items() if isinstance(answer, Lost)}
+    assert reasons[5] == "no answer within 0.2 s"
+    assert "cannot be read" in reasons[6]
+    assert reasons[7] == "Node Unavailable"
+
+
+def test_a_node_says_what_went_wrong(tmp_path: Path) -> None:
+    courier = GridCourier(LoopGrid(tmp_path, 1))
+    (answer,) = dict(courier.exchange("hello", {0: Letter({})}, 5.0)).values()
+    assert isinstance(answer, Letter)
+    assert "A shard should be a folder" in answer.about["error"]
+
+
+def test_a_run_of_the_server_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apps, "POLL_SECONDS", 0.01)
+    shards, folder = tmp_path / "shards", tmp_path / "run"
+    write_shards(SPLIT, shards, 3)
+    config = config_of(flower={"round_seconds": 60.0, "wait_seconds": 60.0})
+    order: dict[str, bool | float | int | str] = {
+        "config": json.dumps(config.to_dict()),
+        "folder": str(folder),
+        "resume": False,
+        "shards": str(shards),
+    }
+    server_app(serve)(LoopGrid(shards, 3), Context(1, 0, {}, RecordDict(), order))
+    assert open_run(folder).summary["rounds"] == 3
+
+
+def test_a_failed_run_says_why_in_the_log(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(courier: Courier, order: Any) -> None:
+        raise ValueError("no such\nthing")
+
+    monkeypatch.setattr(apps.log, "propagate", True)
+    app, context = server_app(fail), Context(1, 0, {}, RecordDict(), {})
+    with caplog.at_level("ERROR", logger="flwr"), pytest.raises(ValueError, match="no such"):
+        app(LoopGrid(Path(), 0), context)
+    assert "fedrecgel failed: unexpected ValueError: no such thing" in caplog.text

@@ -1,0 +1,223 @@
+"""The server's side: which answers count, and how long it waits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.builders import problem_of, random_split
+from tests.engine.flower.inprocess import InProcess, Tamper, config_of
+
+from fedrecgel.draws import Draws
+from fedrecgel.engine.flower.engine import FlowerEngine, RemoteRun
+from fedrecgel.engine.flower.roster import Roster
+from fedrecgel.engine.flower.shard import write_shards
+from fedrecgel.engine.flower.wire import Letter, Lost
+from fedrecgel.engine.run import Trained
+from fedrecgel.errors import RunError
+from fedrecgel.experiments.config import Config
+from fedrecgel.methods.base import Server
+from fedrecgel.privacy.channel import Plain
+
+SPLIT = random_split(n_users=14, n_items=130)
+BAD_NODE = 101
+EVERYONE = torch.arange(14)
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return write_shards(SPLIT, tmp_path_factory.mktemp("shards"), 3)
+
+
+def engine_of(places: list[Path], config: Config | None = None, tamper: Tamper | None = None) -> FlowerEngine:
+    config = config or config_of(flower={"min_answers": 0.3, "repeats": 0})
+    courier = InProcess(places)
+    if tamper is not None:
+        courier.tamper = tamper
+    roster = Roster(courier, config.flower)
+    roster.gather()
+    run = RemoteRun("run", json.dumps(config.to_dict()))
+    method = config.method.build()
+    return FlowerEngine(method, Plain(), problem_of(SPLIT), roster, courier, run, config.flower, config.gate)
+
+
+def server_of(engine: FlowerEngine) -> Server:
+    return engine.method.init_server(problem_of(SPLIT), Draws(0))
+
+
+def trained(engine: FlowerEngine) -> Trained:
+    return engine.train(server_of(engine), EVERYONE, 1)
+
+
+def changed(answer: Letter, name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Letter:
+    return replace(answer, tensors={**answer.tensors, name: change(answer.tensors[name])})
+
+
+def without(answer: Letter, name: str) -> Letter:
+    return replace(answer, tensors={key: value for key, value in answer.tensors.items() if key != name})
+
+
+def about(answer: Letter, **facts: object) -> Letter:
+    return replace(answer, about={**answer.about, **facts})
+
+
+def _spoil(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda tensor: tensor.index_fill(0, torch.tensor([0]), value)
+
+
+ITEMS = "sum/item_gmf"
+BAD_ANSWERS: dict[str, tuple[str, Callable[[Letter], list[Letter | Lost]]]] = {
+    "NaN": ("not finite", lambda a: [changed(a, ITEMS, _spoil(torch.nan))]),
+    "Inf": ("not finite", lambda a: [changed(a, ITEMS, _spoil(torch.inf))]),
+    "huge": ("norm", lambda a: [changed(a, ITEMS, _spoil(1e30))]),
+    "above the bound": ("norm", lambda a: [changed(a, ITEMS, _spoil(1e6))]),
+    "broadcastable shape": ("shape", lambda a: [changed(a, ITEMS, lambda t: t[:1])]),
+    "a row too few": ("shape", lambda a: [changed(a, ITEMS, lambda t: t[:-1])]),
+    "another type": ("dtype", lambda a: [changed(a, ITEMS, lambda t: t.float())]),
+    "a missing key": ("names", lambda a: [without(a, ITEMS)]),
+    "an extra key": ("names", lambda a: [replace(a, tensors={**a.tensors, "sum/more": torch.zeros(1)})]),
+    "a key elsewhere": ("names", lambda a: [replace(a, tensors={**a.tensors, "user": torch.zeros(1)})]),
+    "a claimed weight": ("names", lambda a: [replace(a, tensors={**a.tensors, "weight": torch.full((5,), 1e12)})]),
+    "another round": ("late", lambda a: [about(a, round=0)]),
+    "no round": ("late", lambda a: [about(a, round=None)]),
+    "other clients": ("clients", lambda a: [changed(a, "ids", lambda t: t + 1)]),
+    "a client twice": ("twice", lambda a: [changed(a, "ids", lambda t: t[:1].expand(len(t)))]),
+    "no clients": ("unreadable", lambda a: [without(a, "ids")]),
+    "a loss of NaN": ("loss", lambda a: [about(a, loss=float("nan"))]),
+    "a loss in words": ("loss", lambda a: [about(a, loss="low")]),
+    "nothing at all": ("late", lambda a: [Letter({})]),
+    "an error": ("error", lambda a: [Letter({"error": "out of memory"})]),
+    "no answer": ("lost", lambda a: [Lost("no answer within 5 s")]),
+}
+
+
+def one_bad_node(spoil: Callable[[Letter], list[Letter | Lost]]) -> Tamper:
+    return lambda node, kind, answer: spoil(answer) if node == BAD_NODE and kind == "train" else [answer]
+
+
+@pytest.mark.parametrize("kind", BAD_ANSWERS)
+def test_a_bad_answer_is_left_out_counted_and_changes_no_bit(kind: str, places: list[Path]) -> None:
+    reason, spoil = BAD_ANSWERS[kind]
+    found = trained(engine_of(places, tamper=one_bad_node(spoil)))
+    leaving_out = trained(engine_of(places, tamper=one_bad_node(lambda answer: [])))
+    assert found.refused == {reason: 5}
+    assert found.n_answers == leaving_out.n_answers == 9
+    assert torch.equal(found.loss, leaving_out.loss)
+    for name, value in leaving_out.inbox.mean().items():
+        assert torch.equal(found.inbox.mean()[name], value)
+
+
+def test_an_answer_that_comes_twice_counts_once(places: list[Path]) -> None:
+    twice = trained(engine_of(places, tamper=one_bad_node(lambda answer: [answer, answer])))
+    once = trained(engine_of(places))
+    assert twice.refused == {"twice": 5}
+    assert all(torch.equal(twice.inbox.mean()[name], value) for name, value in once.inbox.mean().items())
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(["round", "loss", "refused", "error", "other"]),
+    st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=4),
+)
+def test_no_fact_a_node_can_write_ends_a_run(places: list[Path], key: str, value: object) -> None:
+    found = trained(engine_of(places, tamper=one_bad_node(lambda answer: [about(answer, **{key: value})])))
+    assert found.n_answers in (9, 14)
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in found.inbox.mean().values())
+
+
+def _with_weight(weight: float, answer: Letter) -> list[Letter | Lost]:
+    return [changed(answer, "weight", _spoil(weight))]
+
+
+def test_weights_are_claimed_only_where_the_method_says_so_and_within_bounds(places: list[Path]) -> None:
+    config = config_of("fedncf", method={"weighting": "examples"}, flower={"min_answers": 0.3, "repeats": 0})
+    honest = trained(engine_of(places, config))
+    assert honest.n_answers == 14
+    for weight in (-89.0, 0.0, 1e12, float("nan")):
+        bad = one_bad_node(partial(_with_weight, weight))
+        assert trained(engine_of(places, config, bad)).n_answers == 9
+
+
+def test_too_few_answers_are_asked_for_again(places: list[Path]) -> None:
+    n_lost = 0
+
+    def lose_once(node: int, kind: str, answer: Letter) -> list[Letter | Lost]:
+        nonlocal n_lost
+        if kind == "train" and node == BAD_NODE and n_lost < 1:
+            n_lost += 1
+            return [Lost("no answer within 5 s")]
+        return [answer]
+
+    engine = engine_of(places, config_of(flower={"min_answers": 1.0, "repeats": 1}), lose_once)
+    again, usual = trained(engine), trained(engine_of(places))
+    assert again.n_answers == 14
+    assert all(torch.equal(again.inbox.mean()[name], value) for name, value in usual.inbox.mean().items())
+    assert again.refused == {"lost": 5}
+
+
+def test_a_round_without_enough_answers_fails_after_all_repetitions(places: list[Path]) -> None:
+    config = config_of(flower={"min_answers": 1.0, "repeats": 2})
+    engine = engine_of(places, config, one_bad_node(lambda answer: [Letter({"error": "the disk is full"})]))
+    with pytest.raises(RunError, match=r"Of 14 clients at least 14 should answer 'train'.*Found 9.*the disk is full"):
+        trained(engine)
+
+
+def test_nobody_is_waited_for_for_ever(places: list[Path]) -> None:
+    engine = engine_of(places, config_of(flower={"repeats": 1}))
+    engine._courier.offline = {100, 101, 102}  # type: ignore[attr-defined]
+    with pytest.raises(RunError, match="Their nodes cannot be reached"):
+        trained(engine)
+
+
+def test_a_node_that_is_away_costs_no_time_and_comes_back_under_another_number(places: list[Path]) -> None:
+    engine = engine_of(places)
+    courier = engine._courier
+    assert isinstance(courier, InProcess)
+    courier.offline = {BAD_NODE}
+    assert trained(engine).n_answers == 9
+    courier.offline = set()
+    courier.restart(BAD_NODE, 777)
+    assert trained(engine).n_answers == 14
+    assert engine.population().tolist() == EVERYONE.tolist()
+
+
+def test_two_nodes_that_host_the_same_clients_are_not_both_asked(places: list[Path]) -> None:
+    engine = engine_of([*places, places[1]], config_of(flower={"nodes": 4}))
+    found = trained(engine)
+    assert found.n_answers == 14
+    assert found.refused == {}
+    ranks = engine.ranks(server_of(engine), "test", "candidates")
+    assert len(ranks.above) == 14
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_clients_that_stay_away_are_not_in_the_sum(share: float, places: list[Path]) -> None:
+    config = config_of(flower={"min_answers": 0.01}, faults={"dropout": share})
+    there = [t for t in range(4) if (found := _answers(places, config, t)) is not None and found <= 14]
+    assert there
+    counts = [_answers(places, config, t) or 0 for t in range(4)]
+    assert sum(counts) < 56
+    assert len(set(counts)) > 1
+
+
+def _answers(places: list[Path], config: Config, number: int) -> int | None:
+    engine = engine_of(places, config)
+    try:
+        return engine.train(server_of(engine), EVERYONE, number).n_answers
+    except RunError:
+        return None
+
+
+def test_ranks_out_of_range_are_refused(places: list[Path]) -> None:
+    def lie(node: int, kind: str, answer: Letter) -> list[Letter | Lost]:
+        return [changed(answer, "above", lambda t: t - 200)] if kind == "rank" and node == BAD_NODE else [answer]
+
+    engine = engine_of(places, tamper=lie)
+    assert len(engine.ranks(server_of(engine), "test", "candidates").above) == 9

@@ -1,0 +1,167 @@
+"""A whole run over nodes equals the same run in one process."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.builders import random_split
+from tests.engine.flower.inprocess import InProcess, config_of, same, served, shards_in
+
+from fedrecgel.engine.flower.shard import write_shards
+from fedrecgel.engine.flower.wire import Letter, Lost
+from fedrecgel.errors import RunError
+from fedrecgel.experiments.config import Config
+from fedrecgel.experiments.result import Result
+from fedrecgel.experiments.run_folder import RunFolder
+from fedrecgel.experiments.training import train_config
+from fedrecgel.methods import METHODS
+
+SPLIT = random_split(n_users=14, n_items=130)
+
+
+def in_one_process(config: Config) -> Result:
+    return train_config(replace(config, run=replace(config.run, engine="local")), SPLIT)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_nodes_and_one_process_agree(method: str, tmp_path: Path) -> None:
+    # CoFedRec cuts its groups where rounding may move the cut: one node adds up in the order of one process.
+    config = config_of(method, flower={"nodes": 1 if method == "cofedrec" else 3})
+    local, remote = in_one_process(config), served(config, SPLIT, tmp_path / "run")
+    same(local.shared, remote.shared, 1e-9)
+    same(local.clients.tensors, remote.clients.tensors, 1e-9)
+    for name, table in local.clients.tables.items():
+        torch.testing.assert_close(table.dense(), remote.clients.tables[name].dense(), rtol=1e-9, atol=1e-9)
+    assert local.metrics == remote.metrics
+    assert local.metrics_full == remote.metrics_full
+    assert local.reference == remote.reference
+    assert local.user_ids == remote.user_ids
+    assert local.recommend("u3", 4)[0].item == remote.recommend("u3", 4)[0].item
+    assert [line["clients"] for line in local.history] == [line["clients"] for line in remote.history]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"method": {"weighting": "examples"}},
+        {"method": {"variant": "paper"}},
+        {"evaluation": {"selection": "validation", "every": 1}},
+        {"flower": {"nodes": 1}},
+        {"flower": {"nodes": 14}},
+    ],
+    ids=str,
+)
+def test_every_setting_agrees_too(settings: dict[str, Any], tmp_path: Path) -> None:
+    config = config_of("fedrecgel", **settings)
+    split = random_split(n_users=14, n_items=130, validation=config.split.validation)
+    local = train_config(replace(config, run=replace(config.run, engine="local")), split)
+    remote = served(config, split, tmp_path / "run")
+    same(local.shared, remote.shared, 1e-9)
+    assert local.metrics == remote.metrics
+    assert local.summary["protocol"] == remote.summary["protocol"]
+
+
+def test_the_server_of_a_deployment_gets_no_data_and_no_private_state(tmp_path: Path) -> None:
+    config = config_of()
+    courier = InProcess(write_shards(SPLIT, tmp_path / "nodes", 3))
+    answers: list[Letter] = []
+
+    def listen(node: int, kind: str, answer: Letter) -> list[Letter | Lost]:
+        answers.append(answer)
+        return [answer]
+
+    courier.tamper = listen
+    result = served(config, SPLIT, tmp_path / "run", courier, simulated=False)
+    assert result.clients.tensors.keys() == {"rounds"}
+    assert len(result.train.items) == 0
+    assert result.user_ids == list(range(14))
+    sends = config.method.build().sends
+    allowed = {"users", "ids", "above", "tied", "sum/counts"} | {f"sum/{name}" for name in sends}
+    assert {name for answer in answers for name in answer.tensors} <= allowed
+    assert all(answer.tensors.keys().isdisjoint({"user", "at", "sum/user"}) for answer in answers)
+
+
+def test_tables_are_sent_whole_so_that_rows_do_not_tell_who_touched_what(tmp_path: Path) -> None:
+    seen: list[torch.Size] = []
+
+    def listen(node: int, kind: str, answer: Letter) -> list[Letter | Lost]:
+        seen.extend(value.shape for name, value in answer.tensors.items() if name == "sum/item_gmf")
+        return [answer]
+
+    courier = InProcess(write_shards(SPLIT, tmp_path / "nodes", 3), listen)
+    served(config_of(), SPLIT, tmp_path / "run", courier, simulated=False)
+    assert set(seen) == {(130, 4)}
+
+
+def test_bytes_are_those_of_the_letters(tmp_path: Path) -> None:
+    courier = InProcess(write_shards(SPLIT, tmp_path / "nodes", 3))
+    result = served(config_of(), SPLIT, tmp_path / "run", courier, simulated=False)
+    letters = [letter for kind, _, letter in courier.sent if kind == "train" and "shared/b1" in letter.tensors]
+    assert result.summary["bytes"]["down"] == sum(letter.n_bytes for letter in letters)
+    assert result.summary["bytes"]["up"] > 0
+
+
+@pytest.mark.parametrize("stop_after", [0, 1, 2])
+@pytest.mark.parametrize("method", ["fedrecgel", "pfedrec"])
+def test_a_server_killed_in_a_round_resumes_to_the_same_bits(method: str, stop_after: int, tmp_path: Path) -> None:
+    config = config_of(method)
+    straight = served(config, SPLIT, tmp_path / "straight")
+    folder = tmp_path / "killed"
+    courier = InProcess(write_shards(SPLIT, shards_in(folder), 3))
+
+    def kill(node: int, kind: str, answer: Letter) -> list[Letter | Lost]:
+        if kind == "train" and answer.about["round"] == stop_after and node == 101:
+            raise KeyboardInterrupt  # other nodes have trained already, and kept what they learnt
+        return [answer]
+
+    courier.tamper = kill
+    with pytest.raises(KeyboardInterrupt):
+        served(config, SPLIT, folder, courier)
+    assert not RunFolder(folder).summary.exists()
+    courier.tamper = lambda node, kind, answer: [answer]
+    resumed = served(config, SPLIT, folder, courier, resume=True)
+    same(straight.shared, resumed.shared)
+    same(straight.clients.packed(), resumed.clients.packed())
+    assert straight.metrics == resumed.metrics
+
+
+def test_two_runs_with_the_same_settings_do_not_share_private_state(tmp_path: Path) -> None:
+    config, courier = config_of(), InProcess(write_shards(SPLIT, tmp_path / "nodes", 3))
+    first = served(config, SPLIT, tmp_path / "first", courier, simulated=False)
+    longer = replace(config, run=replace(config.run, rounds=5))
+    served(config, SPLIT, tmp_path / "second", courier, simulated=False)
+    extended = served(longer, SPLIT, tmp_path / "first", courier, resume=True, simulated=False)
+    straight = served(longer, SPLIT, tmp_path / "straight", courier, simulated=False)
+    same(extended.shared, straight.shared)
+    assert first.summary["rounds"] == 3
+
+
+def test_too_few_nodes_are_a_failure_that_says_why(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"needs flower.nodes = 3 nodes. Found 2"):
+        served(config_of(), SPLIT, tmp_path / "run", InProcess(write_shards(SPLIT, tmp_path / "nodes", 2)))
+
+
+def test_a_node_of_other_data_is_turned_away(tmp_path: Path) -> None:
+    places = write_shards(SPLIT, tmp_path / "nodes", 2)
+    places.append(write_shards(random_split(n_users=14, n_items=130, seed=5), tmp_path / "other", 3)[2])
+    with pytest.raises(RunError, match=r"Found 2 after .* 1 host users of other data"):
+        served(config_of(), SPLIT, tmp_path / "run", InProcess(places))
+
+
+def test_a_node_that_always_fails_ends_the_run_with_its_own_words(tmp_path: Path) -> None:
+    config = config_of(flower={"min_answers": 1.0, "repeats": 1}, faults={"answer": "error", "host_of": 13})
+    with pytest.raises(RunError, match="This node fails on purpose"):
+        served(config, SPLIT, tmp_path / "run")
+
+
+def test_a_run_continues_without_a_node_that_always_fails(tmp_path: Path) -> None:
+    result = served(config_of(faults={"answer": "error", "host_of": 13}), SPLIT, tmp_path / "run")
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["clients"] for line in lines] == [line["clients"] for line in result.history]
+    assert all(line["refused"]["error"] == line["dropped"] for line in result.history if line["dropped"])
+    assert sum(line["dropped"] for line in result.history) > 0

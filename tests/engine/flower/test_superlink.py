@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fedrecgel.engine.flower import processes
+from fedrecgel.engine.flower.processes import end, environment, free_port, keep_node, node_command, program
+from fedrecgel.engine.flower.superlink import FAILED, Connection, write_app
+from fedrecgel.errors import ConfigError, RunError
+
+CHILD = "import time; time.sleep(99)"
+FAMILY = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {CHILD!r}], start_new_session=True); {CHILD}"
+
+
+def alive(pid: int) -> bool:
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
+    return bool(state) and not state.startswith("Z")
+
+
+def test_the_app_that_travels_is_a_door_into_the_package(tmp_path: Path) -> None:
+    write_app(tmp_path, {"config": '{"a": "ü"}', "resume": False})
+    about = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))
+    assert about["project"]["dependencies"] == []  # nothing is installed on the way
+    app = about["tool"]["flwr"]["app"]
+    assert app["config"] == {"config": '{"a": "ü"}', "resume": False}
+    for reference in app["components"].values():
+        module, _, name = reference.partition(":")
+        text = tmp_path.joinpath(*module.split(".")).with_suffix(".py").read_text()
+        assert f"{name} = " in text
+
+
+def test_telemetry_is_off_and_flowers_files_are_in_our_folder(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    assert env["FLWR_TELEMETRY_ENABLED"] == env["RAY_USAGE_STATS_ENABLED"] == "0"
+    assert env["FLWR_HOME"] == str(tmp_path)
+
+
+@pytest.mark.parametrize("certificate", [None, "ca.crt"])
+def test_a_connection_is_encrypted_if_there_is_a_certificate(certificate: str | None, tmp_path: Path) -> None:
+    Connection.to("host:1", tmp_path, certificate)
+    link = tomllib.loads((tmp_path / "config.toml").read_text())["superlink"]["link"]
+    assert link["address"] == "host:1"
+    assert ("insecure" in link) == (certificate is None)
+    assert ("root-certificates" in link) == (certificate is not None)
+
+
+def test_a_missing_flower_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match="pip install"):
+        program("flower-something")
+
+
+def test_a_node_is_not_started_without_tls_by_accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "program", lambda name: name)
+    settings = {"key": tmp_path / "key", "port": 1, "retries": None}
+    safe = node_command(tmp_path, "host:1", certificate=tmp_path / "ca.crt", **settings)  # type: ignore[arg-type]
+    assert "--insecure" not in safe
+    assert f'shard="{tmp_path}"' in safe
+    unsafe = node_command(tmp_path, "host:1", certificate=None, key=None, port=None, retries=3)
+    assert "--insecure" in unsafe
+
+
+def _answering(monkeypatch: pytest.MonkeyPatch, *answers: str) -> Connection:
+    waiting = list(answers)
+    monkeypatch.setattr(Connection, "flwr", lambda self, *words: waiting.pop(0))
+    return Connection(Path())
+
+
+def test_status_and_reason_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = 'Loading\n{"success": true, "runs": [{"run-id": 7, "status": "finished:failed"}]}'
+    log = f"INFO x\nERROR {FAILED}the disk is full\nTraceback"
+    connection = _answering(monkeypatch, listed, listed, log, "INFO started\n")
+    assert connection.status("7") == "finished:failed"
+    assert connection.status("8").startswith("finished")
+    assert connection.failure("7") == "the disk is full"
+    assert "as when its process is killed; continue with --resume. Its log ends: INFO started" in connection.failure(
+        "7"
+    )
+
+
+def test_a_superlink_that_is_gone_is_a_failure_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = _answering(monkeypatch, '{"success": false, "error-message": "no connection"}', "nothing")
+    with pytest.raises(RunError, match=r"no connection.*--resume"):
+        connection.status("7")
+    with pytest.raises(RunError, match="should have answered in JSON"):
+        connection.status("7")
+
+
+def test_nothing_that_was_started_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = subprocess.Popen([sys.executable, "-c", FAMILY], start_new_session=True)
+    deadline = time.monotonic() + 30
+    while not (below := processes._descendants(process.pid)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    monkeypatch.setattr(processes, "STOP_SECONDS", 1.0)
+    end(process)
+    assert not [pid for pid in (process.pid, *below) if alive(pid)]
+
+
+def test_a_node_that_is_still_counted_as_present_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "RETRY_SECONDS", 0.01)
+    place = tmp_path / "lives"
+    script = (
+        f"import pathlib; p = pathlib.Path({str(place)!r}); n = len(p.read_text()) if p.exists() else 0; "
+        f"p.write_text('x' * (n + 1)); print({processes.REFUSED!r} if n < 2 else 'bye'); raise SystemExit(n)"
+    )
+    said: list[str] = []
+    assert keep_node([sys.executable, "-c", script], dict(os.environ), said.append, 60.0) == 2
+    assert place.read_text() == "xxx"
+    assert "bye\n" in said
+    place.unlink()
+    assert keep_node([sys.executable, "-c", script], dict(os.environ), said.append, 0.0) == 0
+    assert place.read_text() == "x"
+
+
+def test_ports_are_free() -> None:
+    assert 0 < free_port() < 65536
