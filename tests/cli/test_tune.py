@@ -91,7 +91,7 @@ def test_failed_trials_are_shown(config: Path, capsys: Capture) -> None:
     config.write_text(text.replace("rounds = 2", "rounds = 8"))
     assert tune(config, "--trials", "2") == 0
     printed = capsys.readouterr()
-    assert "trial 0 failed: The loss of round" in printed.err
+    assert "trial 0 failed: Uploads of round 2 should be finite" in printed.err
     row = next(line for line in printed.out.splitlines() if line.startswith("0 (own)"))
     assert row.split()[:5] == ["0", "(own)", "-", "-", "-"]
 
