@@ -11,7 +11,7 @@ from fedrecgel.data.load import load
 from fedrecgel.data.split import Split
 from fedrecgel.experiments.result import Recommendation, Result
 from fedrecgel.experiments.result import open_run as open  # noqa: A004 - read as fedrecgel.open
-from fedrecgel.experiments.training import train
+from fedrecgel.experiments.train import train
 from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Method
 

@@ -25,9 +25,10 @@ from fedrecgel.engine.flower.wire import Courier
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.errors import RunError, RunFolderError
 from fedrecgel.experiments.config import Config, from_dict
+from fedrecgel.experiments.host import Host
 from fedrecgel.experiments.result import Result, open_run
 from fedrecgel.experiments.run_folder import RunFolder, run_fingerprint, write_text
-from fedrecgel.experiments.training import Host, Interrupted, Line, train_config
+from fedrecgel.experiments.training import Interrupted, Line, train_config
 from fedrecgel.methods.base import Method, Problem
 from fedrecgel.nn.native import usable
 from fedrecgel.privacy.channel import Channel

@@ -6,32 +6,29 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, replace
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from dataclasses import replace
+from typing import Any
 
 import torch
 
-from fedrecgel.data.federation import Federation
 from fedrecgel.data.load import load_data
 from fedrecgel.data.split import Split, leave_one_out
 from fedrecgel.draws import Draws
 from fedrecgel.engine.accelerate import accelerated
 from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
 from fedrecgel.engine.flower.faults import FaultSettings
-from fedrecgel.engine.local import LocalEngine
-from fedrecgel.engine.run import Engine, Round, run
-from fedrecgel.engine.store import ClientStore
-from fedrecgel.errors import ConfigError, RunError, RunFolderError
+from fedrecgel.engine.run import Round, run
+from fedrecgel.errors import RunError, RunFolderError
 from fedrecgel.evaluation.ranking import metrics
-from fedrecgel.experiments.config import Config, MethodSettings, check_device, from_dict
+from fedrecgel.experiments.config import Config, MethodSettings, check_device
+from fedrecgel.experiments.host import Hosting, simulated
 from fedrecgel.experiments.ranks_file import RankFile, test_fingerprint
 from fedrecgel.experiments.result import Result
 from fedrecgel.experiments.run_folder import RunFolder, run_fingerprint, write_text
 from fedrecgel.experiments.summary import METRIC_PREFIXES, summarise
-from fedrecgel.methods.base import Method, Problem, Server
+from fedrecgel.methods.base import Problem, Server
 from fedrecgel.nn.native import usable
-from fedrecgel.privacy.channel import CHANNELS, Channel, Plain, check_channel
+from fedrecgel.privacy.channel import CHANNELS, Plain, check_channel
 from fedrecgel.tables import State
 from fedrecgel.tensors import copied, moved
 
@@ -45,44 +42,6 @@ class Interrupted(Exception):  # noqa: N818 - not an error: the run can be resum
     def __init__(self, rounds: int) -> None:
         super().__init__(f"stopped after round {rounds}")
         self.rounds = rounds
-
-
-def train(
-    method: str,
-    split: Split,
-    *,
-    rounds: int | None = None,
-    seed: int = 0,
-    out: str | Path | None = None,
-    resume: bool = False,
-    **options: Any,
-) -> Result:
-    """Train a method on a split.
-
-    Args:
-        method: a name that `fedrecgel methods` lists.
-        split: from `Interactions.split()`.
-        rounds: communication rounds; by default 100, or 1 for a reference that needs no more.
-        seed: seed of everything but the split.
-        out: run folder to write while training; else use `Result.save` afterwards.
-        resume: continue the interrupted run in `out`.
-        **options: hyper-parameters of the method, its `variant`, or settings of other sections, as in
-            `evaluation={"every": 5}`.
-    """
-    names = ("run", "sampling", "evaluation", "checkpoint", "local", "fixed_point", "gate")
-    sections = {name: options.pop(name) for name in names if name in options}
-    data = split.interactions
-    sections["data"] = data.loaded_as or {"name": data.name, "min_interactions": data.min_interactions}
-    sections["split"] = asdict(split.settings)
-    sections["method"] = {"name": method, **options}
-    given = {} if rounds is None else {"rounds": rounds}
-    sections["run"] = {**given, "seed": seed, **sections.get("run", {})}
-    config = from_dict(sections)
-    if config.split != split.settings:
-        raise ConfigError("selection = 'validation' needs validation items. Make the split with validation=True.")
-    if config.run.engine != "local":
-        raise ConfigError(f"From Python runs are local. Start engine '{config.run.engine}' with `fedrecgel train`.")
-    return train_config(config, split, RunFolder(Path(out)) if out is not None else None, resume=resume)
 
 
 def load_split(config: Config) -> Split:
@@ -127,35 +86,6 @@ def train_config(
         if folder is not None:
             result.write_model(folder)
         return result
-
-
-class Store(Protocol):
-    """The clients' private state, or what stands for it where it is elsewhere."""
-
-    def everyone(self) -> State:
-        """All of it, as of now."""
-
-    def load(self, state: State) -> None:
-        """Go back to what `everyone` returned earlier."""
-
-
-class Host(NamedTuple):
-    """Where clients live, and where their private state is."""
-
-    engine: Engine
-    store: Store
-
-
-Hosting = Callable[[Config, Method, Channel, Problem, Split], Host]
-"""Finds a host for the clients of a run."""
-
-
-def simulated(config: Config, method: Method, channel: Channel, problem: Problem, split: Split) -> Host:
-    """All clients in this process."""
-    draws = Draws(config.run.seed)
-    federation = Federation(split, config.sampling, problem.dtype, problem.device)
-    store = ClientStore(method, problem, draws)
-    return Host(LocalEngine(method, federation, channel, store, draws, config.local, config.gate), store)
 
 
 class Training:

@@ -20,6 +20,7 @@ from fedrecgel.engine.flower.engine import FlowerEngine, RemoteRun
 from fedrecgel.engine.flower.roster import Roster
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
+from fedrecgel.engine.gate import GateSettings
 from fedrecgel.engine.run import Trained
 from fedrecgel.errors import RunError
 from fedrecgel.experiments.config import Config
@@ -77,7 +78,7 @@ BAD_ANSWERS: dict[str, tuple[str, Callable[[Letter], list[Letter | Lost]]]] = {
     "NaN": ("not finite", lambda a: [changed(a, ITEMS, _spoil(torch.nan))]),
     "Inf": ("not finite", lambda a: [changed(a, ITEMS, _spoil(torch.inf))]),
     "huge": ("norm", lambda a: [changed(a, ITEMS, _spoil(1e30))]),
-    "above the bound": ("norm", lambda a: [changed(a, ITEMS, _spoil(1e6))]),
+    "above the bound": ("norm", lambda a: [changed(a, ITEMS, _spoil(100 * GateSettings().max_norm))]),
     "broadcastable shape": ("shape", lambda a: [changed(a, ITEMS, lambda t: t[:1])]),
     "a row too few": ("shape", lambda a: [changed(a, ITEMS, lambda t: t[:-1])]),
     "another type": ("dtype", lambda a: [changed(a, ITEMS, lambda t: t.float())]),
