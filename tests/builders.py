@@ -12,6 +12,7 @@ from fedrecgel.data.federation import Federation, SamplingSettings
 from fedrecgel.data.interactions import Interactions
 from fedrecgel.data.split import Split, leave_one_out
 from fedrecgel.draws import Draws
+from fedrecgel.engine.gate import GateSettings
 from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.methods import METHODS
@@ -75,12 +76,13 @@ def engine_of(
     local: LocalSettings | None = None,
     sampling: SamplingSettings | None = None,
     channel: Channel | None = None,
+    gate: GateSettings | None = None,
 ) -> LocalEngine:
     """A local engine, over a plain channel unless another is given."""
     draws = Draws(seed)
     store = ClientStore(method, problem_of(split, dtype), draws)
     federation = Federation(split, sampling or SamplingSettings(), dtype)
-    return LocalEngine(method, federation, channel or Plain(), store, draws, local)
+    return LocalEngine(method, federation, channel or Plain(), store, draws, local, gate)
 
 
 def problem_of(split: Split, dtype: torch.dtype = torch.float64) -> Problem:

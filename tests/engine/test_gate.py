@@ -22,7 +22,13 @@ from fedrecgel.tables import State
 from fedrecgel.tensors import Factors, Summed
 
 SPLIT = random_split(n_users=14, n_items=130)
-BAD = {"nan": torch.nan, "inf": torch.inf, "-inf": -torch.inf, "huge": 1e30, "above the bound": 2e4}
+BAD = {
+    "nan": torch.nan,
+    "inf": torch.inf,
+    "-inf": -torch.inf,
+    "huge": 1e30,
+    "above the bound": 2 * GateSettings().max_norm,
+}
 
 
 def result_of(method: Method, ids: Tensor) -> ClientResult:
