@@ -1,6 +1,6 @@
 """CoFedRec: co-clustering for federated recommendation.
 
-He et al., "Co-clustering for Federated Recommender System", WWW 2024, https://doi.org/10.1145/3589334.3645626.
+He et al., "Co-clustering for Federated Recommender System", WWW 2024, https://arxiv.org/abs/2411.01690.
 
 Idea: every client keeps an item table of its own. Each round the server clusters the items by the mean table, picks one
 item cluster and one client, finds the clients whose view of that cluster is similar, and gives them the mean of their

@@ -1,13 +1,13 @@
 """FedMF: secure federated matrix factorisation.
 
 Chai, Wang, Chen and Yang, "Secure Federated Matrix Factorization", IEEE Intelligent Systems 36(5), 2021,
-https://doi.org/10.1109/MIS.2020.3014880.
+https://arxiv.org/abs/1906.05108.
 
 Idea: matrix factorisation in which user vectors stay on the devices and only item gradients travel, under an additively
 homomorphic encryption: the server can add them up and take them off its encrypted table, but cannot read them.
 
-Paper to code: score u_i · v_j `score`; user update, Eq. 3, and item gradient, Eq. 4, `client_update`; server step
-V ← V - Σ g `server_update`, which is linear and so runs unchanged on ciphertexts.
+Paper to code: score u_i · v_j `score`; user update and item gradient `client_update`; server step V ← V - Σ g
+`server_update`, which is linear and so runs unchanged on ciphertexts.
 
 Deviations: paper and released code factorise ratings by squared error, and take every user in every round. On clicks
 that collapses to a constant, so labels are {0, 1} on the common 1:4 sample and the error is that of the

@@ -6,8 +6,8 @@ https://openreview.net/forum?id=xkXdE81mOK.
 Idea: an item's vector is the sum of a common one, C, and a personal one, D. A term pushes the two apart, an L1 term
 makes C sparse, and both weights grow during training. Only C is exchanged.
 
-Paper to code: s_j = w·(D_j + C_j) + b and its gradient, Eq. 3-5, `client_update`; curriculum of λ and µ, Eq. 6,
-`vary`; averaging of C `server_update`; D_u = a_u (D_0 + Δ_u) `tables.PersonalTable`.
+Paper to code: s_j = w·(D_j + C_j) + b and its gradient `client_update`; curriculum of λ and µ `vary`;
+averaging of C `server_update`; D_u = a_u (D_0 + Δ_u) `tables.PersonalTable`.
 
 Deviations: as in the released code both regularisers see the rows of the batch, not whole tables, rates shrink by 0.97
 per round and 0.95 per batch, and weight decay hits every row. The code computes the curriculum but trains with the

@@ -1,14 +1,14 @@
 """GPFedRec: graph-guided personalisation for federated recommendation.
 
 Zhang et al., "GPFedRec: Graph-guided Personalization for Federated Recommendation", KDD 2024,
-https://doi.org/10.1145/3637528.3671702.
+https://arxiv.org/abs/2305.07866.
 
 Idea: from the item tables clients send, the server builds a graph of similar users and smooths the tables over it: one
 guide table R_u per user; their mean is the new global table. Clients start from the global table and are pulled
 towards their guide while they train.
 
-Paper to code: local loss with the pull towards R_u, Eq. 8-9, `client_update`; graph, Eq. 4-5, `nn.graph`; smoothing
-and global table, Eq. 6-7, `server_update`.
+Paper to code: local loss with the pull towards R_u `client_update`; graph `nn.graph`; smoothing and global table
+`server_update`.
 
 Deviations: the released code fills its default "cosine" matrix with distances, so every user is linked to those unlike
 it; here the most similar are linked (`native_cosine_distance`, the variant `native`). Its rows are user ids in an array
