@@ -20,6 +20,7 @@ EXPERIMENTS: dict[str, list[str]] = {
     "ablation": ["--settings", "published"],
     "sensitivity": ["--settings", "published", "--grid", "0,0.1,1"],
     "landscape": ["--normalisation", "unit", "--grid-points", "3", "--clients", "5"],
+    "quirks": ["--methods", "fedncf,pfedrec"],
 }
 
 
@@ -54,7 +55,7 @@ def patch_runner(patch: pytest.MonkeyPatch) -> None:
 
 
 def make_results(folder: Path) -> Path:
-    """All four experiments on a small file."""
+    """Every experiment on a small file."""
     csv = write_csv(folder / "shop.csv")
     with pytest.MonkeyPatch.context() as patch:
         patch_runner(patch)

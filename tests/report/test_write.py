@@ -15,7 +15,17 @@ from fedrecgel.report.collect import collect
 from fedrecgel.report.write import write_report
 
 Capture = pytest.CaptureFixture[str]
-SECTIONS = ["main-table", "curves", "sensitivity", "ablation", "landscape", "generalisation", "data", "protocol"]
+SECTIONS = [
+    "main-table",
+    "quirks",
+    "curves",
+    "sensitivity",
+    "ablation",
+    "landscape",
+    "generalisation",
+    "data",
+    "protocol",
+]
 SECTIONS += ["privacy", "environment", "runs"]
 
 

@@ -1,4 +1,4 @@
-"""`fedrecgel experiment`: the paper's four experiments, planned, run and reduced."""
+"""`fedrecgel experiment`: the paper's four experiments and one on quirks, planned, run and reduced."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from fedrecgel.experiments.landscape import LandscapeExperiment
 from fedrecgel.experiments.main_table import MainTableExperiment
 from fedrecgel.experiments.plan import Plan
 from fedrecgel.experiments.presets import SETTINGS, Presets, Setting
+from fedrecgel.experiments.quirks import QuirksExperiment
 from fedrecgel.experiments.results import ResultsLog
 from fedrecgel.experiments.runner import run_tasks, stop_on_interrupt
 from fedrecgel.experiments.sensitivity import GRID, SensitivityExperiment
@@ -37,12 +38,14 @@ KINDS = {
     "sensitivity": "HR@10 and NDCG@10 over both radii",
     "ablation": "sharpness-awareness on one part, on both, on neither",
     "landscape": "the loss around the models of FedNCF and FedRecGEL",
+    "quirks": "what quirks of the released codes are worth, each against the corrected method",
 }
 SETTINGS_OF = {
     "main-table": "tuned",
     "sensitivity": "published,long",
     "ablation": "published,long",
     "landscape": "published",
+    "quirks": "tuned",
 }
 EPILOG = """\
 settings:
@@ -61,11 +64,11 @@ examples:
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Add `experiment` and its four kinds."""
+    """Add `experiment` and its kinds."""
     parser = subparsers.add_parser(
         "experiment",
         help="repeat the paper's experiments",
-        description="Plan, run and reduce one of the paper's four experiments.",
+        description="Plan, run and reduce one of the paper's four experiments, or measure what quirks are worth.",
         epilog=EPILOG,
         formatter_class=RawDescriptionHelpFormatter,
     )
@@ -73,8 +76,11 @@ def add_parser(subparsers: Subparsers) -> None:
     for name, text in KINDS.items():
         kind = kinds.add_parser(name, help=text, epilog=EPILOG, formatter_class=RawDescriptionHelpFormatter)
         kind.add_argument("--datasets", metavar="A,B", default="demo", help=f"of {', '.join(NAMES)}")
-        if name == "main-table":
+        if name in ("main-table", "quirks"):
             kind.add_argument("--methods", metavar="A,B", help=f"of {', '.join(METHODS)} (default: all)")
+        if name == "quirks":
+            kind.add_argument("--composites-only", action="store_true", help="leave out the rows of single quirks")
+        if name == "main-table":
             kind.add_argument(
                 "--seeds-of",
                 metavar="NAME=N,…",
@@ -85,7 +91,8 @@ def add_parser(subparsers: Subparsers) -> None:
             kind.add_argument("--grid", metavar="X,Y", help="values of the radii (default: the paper's)")
         if name == "landscape":
             _add_landscape_options(kind)
-        kind.add_argument("--settings", default=SETTINGS_OF[name], metavar="NAME", help=f"of {', '.join(SETTINGS)}")
+        if name != "quirks":
+            kind.add_argument("--settings", default=SETTINGS_OF[name], metavar="NAME", help=f"of {', '.join(SETTINGS)}")
         kind.add_argument("--seeds", type=int, default=5, metavar="N", help="seeds 0 … N-1 (default 5)")
         kind.add_argument("--rounds", type=int, metavar="N", help="rounds of every federated method")
         kind.add_argument("--out", default="results", metavar="DIR", help="experiments' folder (default results)")
@@ -148,11 +155,13 @@ def experiment_of(args: Namespace) -> Experiment:
     """What the options describe."""
     presets = Presets(Path(args.configs), args.rounds, args.data_dir, tuple(map(parse_assignment, args.assignments)))
     datasets = _names("data set", args.datasets, [*NAMES, *(n for n in args.datasets.split(",") if Path(n).suffix)])
+    methods = _names("method", getattr(args, "methods", None) or ",".join(METHODS), METHODS)
+    if args.experiment == "quirks":
+        return QuirksExperiment(presets, datasets, methods, args.seeds, args.composites_only)
     settings = tuple(cast("Setting", name) for name in _names("setting", args.settings, SETTINGS))
     if args.experiment == "main-table":
         if len(settings) != 1:
             raise ConfigError(f"The main table takes one of the settings {', '.join(SETTINGS)}. Found {args.settings}.")
-        methods = _names("method", args.methods or ",".join(METHODS), METHODS)
         return MainTableExperiment(presets, datasets, methods, settings[0], args.seeds, _seeds_of(args.seeds_of))
     if args.experiment == "sensitivity":
         return SensitivityExperiment(presets, datasets, settings, args.seeds, _grid(args.grid))
@@ -220,6 +229,7 @@ def _command(args: Namespace) -> str:
         value = getattr(args, flag, None)
         if value is not None and value != usual.get(flag):
             words += [f"--{flag.replace('_', '-')}", str(value)]
+    words += ["--composites-only"] if getattr(args, "composites_only", False) else []
     for text in args.assignments:
         words += ["--set", text]
     return shlex.join(words)

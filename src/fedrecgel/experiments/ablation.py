@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from fedrecgel.experiments.cells import (
-    METRICS,
     Against,
     Cell,
     Entry,
     Row,
     Runs,
     cells_of,
-    compare_runs,
+    differences,
     entry_of,
     load_runs,
     row_of,
@@ -25,7 +24,7 @@ from fedrecgel.experiments.config import Config
 from fedrecgel.experiments.presets import Presets, Setting
 from fedrecgel.experiments.published import SOURCE, VARIANTS, caveats_for, published
 from fedrecgel.experiments.results import Record
-from fedrecgel.experiments.statistics import TEST, Comparison, bootstrap_interval, holm, paired_differences
+from fedrecgel.experiments.statistics import TEST, Comparison
 from fedrecgel.experiments.tasks import Task
 
 METHOD = "fedrecgel"
@@ -102,7 +101,8 @@ class AblationExperiment:
         caveats = {shown_name(dataset): caveats_for(shown_name(dataset)) for dataset in self.datasets}
         for (_, setting), group in self.entries.items():
             found = {entry.label: runs for entry in group if (runs := load_runs(root, entry, records)) is not None}
-            above = _above_variants(found)
+            variants = [label for label in found if label != FULL] if FULL in found else []
+            above = differences({label: (found[FULL], found[label]) for label in variants})
             for label, runs in found.items():
                 rows.append(AblationRow(setting, row_of(runs, _cells(runs, label)), above.get(label, {})))
                 popularity[runs.entry.dataset] = runs.records[0].run["reference"]["popularity"]
@@ -117,28 +117,3 @@ def _cells(runs: Runs, label: str) -> dict[Against, dict[str, Cell]]:
         for metric, cell in cells["candidates"].items()
     }
     return cells
-
-
-def _above_variants(found: dict[str, Runs]) -> dict[str, dict[Against, dict[str, Comparison]]]:
-    """Full minus each variant; the variants of a data set, setting and metric are one family."""
-    above: dict[str, dict[Against, dict[str, Comparison]]] = {}
-    if FULL not in found:
-        return above
-    for against in found[FULL].tables:
-        for metric in METRICS:
-            family = {
-                label: comparison
-                for label, runs in found.items()
-                if label != FULL and (comparison := compare_runs(found[FULL], runs, against, metric)) is not None
-            }
-            adjusted = holm([comparison.p for comparison in family.values()])
-            for (label, comparison), p in zip(family.items(), adjusted, strict=True):
-                seeds = [seed for seed in found[FULL].seeds if seed in found[label].seeds]
-                differences = paired_differences(
-                    found[FULL].table(against, metric, seeds), found[label].table(against, metric, seeds)
-                )
-                low, high = bootstrap_interval(differences)
-                above.setdefault(label, {}).setdefault(against, {})[metric] = replace(
-                    comparison, low=low, high=high, p_adjusted=p
-                )
-    return above

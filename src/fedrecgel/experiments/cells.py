@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +16,14 @@ from fedrecgel.experiments.published import PublishedCell
 from fedrecgel.experiments.ranks_file import read_ranks
 from fedrecgel.experiments.results import Record
 from fedrecgel.experiments.run_folder import RunFolder
-from fedrecgel.experiments.statistics import Array, Comparison, compare
+from fedrecgel.experiments.statistics import (
+    Array,
+    Comparison,
+    bootstrap_interval,
+    compare,
+    holm,
+    paired_differences,
+)
 from fedrecgel.methods import METHODS
 
 METRICS = ("HR@5", "NDCG@5", "HR@10", "NDCG@10")
@@ -154,6 +161,29 @@ def compare_runs(first: Runs, second: Runs, against: Against, metric: str) -> Co
     if not seeds:
         return None
     return compare(first.table(against, metric, seeds), second.table(against, metric, seeds))
+
+
+def differences(pairs: Mapping[str, tuple[Runs, Runs]]) -> dict[str, dict[Against, dict[str, Comparison]]]:
+    """First minus second of every pair; the pairs of a metric are one family, and intervals a bootstrap."""
+    found: dict[str, dict[Against, dict[str, Comparison]]] = {}
+    for against in AGAINST:
+        for metric in METRICS:
+            family = {
+                label: comparison
+                for label, (first, second) in pairs.items()
+                if (comparison := compare_runs(first, second, against, metric)) is not None
+            }
+            adjusted = holm([comparison.p for comparison in family.values()])
+            for (label, comparison), p in zip(family.items(), adjusted, strict=True):
+                first, second = pairs[label]
+                seeds = [seed for seed in first.seeds if seed in second.seeds]
+                low, high = bootstrap_interval(
+                    paired_differences(first.table(against, metric, seeds), second.table(against, metric, seeds))
+                )
+                found.setdefault(label, {}).setdefault(against, {})[metric] = replace(
+                    comparison, low=low, high=high, p_adjusted=p
+                )
+    return found
 
 
 def cells_of(runs: Runs) -> dict[Against, dict[str, Cell]]:

@@ -17,6 +17,7 @@ from fedrecgel.experiments.ablation import Ablation
 from fedrecgel.experiments.cells import shown_name
 from fedrecgel.experiments.landscape import Landscape
 from fedrecgel.experiments.main_table import MainTable
+from fedrecgel.experiments.quirks import Quirks
 from fedrecgel.experiments.results import Record, ResultsLog, finished_record
 from fedrecgel.experiments.run_folder import RunFolder
 from fedrecgel.experiments.sensitivity import Sensitivity
@@ -63,6 +64,7 @@ class Collected:
     sensitivity: Sensitivity | None
     ablation: Ablation | None
     landscape: Landscape | None
+    quirks: Quirks | None
     data: dict[str, dict[str, Any]]
     environment: dict[str, Any]
 
@@ -99,6 +101,7 @@ def collect(root: Path) -> Collected:
         _document(root / "sensitivity.json", Sensitivity),
         _document(root / "ablation.json", Ablation),
         _document(root / "landscape.json", Landscape),
+        _document(root / "quirks.json", Quirks),
         data,
         _json(environment) if environment.exists() else {},
     )

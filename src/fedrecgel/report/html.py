@@ -49,7 +49,7 @@ class _Page:
 def render(found: Collected, command: str) -> str:
     """The whole page."""
     page = _Page()
-    for add in (_main, _curves, _sensitivity, _ablation, _landscape, _generalisation, _behind):
+    for add in (_main, _quirks, _curves, _sensitivity, _ablation, _landscape, _generalisation, _behind):
         add(page, found, command)
     methods = list(dict.fromkeys(group.method for group in found.groups))
     methods.sort(key=lambda name: name != "fedrecgel")  # the first colour is the paper's own method
@@ -126,6 +126,13 @@ def _main(page: _Page, found: Collected, command: str) -> None:
         parts.append(table_card(table))
     about = "Every method beside popularity and the published figure. Sort by any column; hover a value for its test."
     page.add("main-table", "Main table", about, parts)
+
+
+def _quirks(page: _Page, found: Collected, command: str) -> None:
+    if found.quirks is None:
+        return
+    about = "Options of the released codes that change results, each against the corrected method."
+    page.add("quirks", "What quirks are worth", about, [table_card(table) for table in tables_of(found.quirks)])
 
 
 def _curves(page: _Page, found: Collected, command: str) -> None:

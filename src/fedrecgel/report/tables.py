@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import singledispatch
 
 from fedrecgel.experiments.ablation import FULL, Ablation
@@ -10,6 +10,7 @@ from fedrecgel.experiments.cells import METRICS, Cell, Row
 from fedrecgel.experiments.flatness import Flatness, Rise
 from fedrecgel.experiments.landscape import Landscape, Measured
 from fedrecgel.experiments.main_table import MainTable
+from fedrecgel.experiments.quirks import ALL, CORRECTED, LEAKY, RELEASED, Quirks
 from fedrecgel.experiments.sensitivity import SHOWN, Sensitivity
 from fedrecgel.experiments.statistics import Comparison
 from fedrecgel.report.table import MARKS, Entry, Table
@@ -117,19 +118,11 @@ def _ablation(document: Ablation) -> list[Table]:
                 [
                     Entry(item.row.label, hint=", ".join(item.row.folders)),
                     *(cell_entry(item.row.cells["candidates"][metric]) for metric in METRICS),
-                    *(_versus_full(found) if item.row.label != FULL else Entry("–") for found in above),
+                    *(_difference(found) if item.row.label != FULL else Entry("–") for found in above),
                     _seeds(item.row),
                 ]
             )
-        reference = document.popularity[dataset]
-        lines.append(
-            [
-                Entry("popularity"),
-                *(Entry(f"{100 * reference[metric]:.2f}", reference[metric]) for metric in METRICS),
-                *(Entry("–") for _ in SHOWN),
-                Entry("1", 1),
-            ]
-        )
+        lines.append(_popularity_line(document.popularity[dataset], METRICS))
         columns = ["variant", *METRICS, *(f"full minus variant, {metric}" for metric in SHOWN), "seeds"]
         notes = [
             "Percent, mean ± standard deviation over seeds; in brackets the published figure. Differences in points "
@@ -142,11 +135,47 @@ def _ablation(document: Ablation) -> list[Table]:
     return tables
 
 
-def _versus_full(found: Comparison | None) -> Entry:
+def _popularity_line(reference: Mapping[str, float], metrics: Sequence[str]) -> list[Entry]:
+    """What every table shows beside its rows: metrics, no difference, one seed."""
+    values = (Entry(f"{100 * reference[metric]:.2f}", reference[metric]) for metric in metrics)
+    return [Entry("popularity"), *values, *(Entry("–") for _ in SHOWN), Entry("1", 1)]
+
+
+def _difference(found: Comparison | None) -> Entry:
     if found is None:
         return Entry("–")
     difference, _, rest = difference_text(found).partition("], ")
     return Entry(f"{difference}] {SIGNS[found.sign]}", found.difference, note=rest)
+
+
+@tables_of.register
+def _quirks(document: Quirks) -> list[Table]:
+    tables = []
+    for dataset in dict.fromkeys(item.row.dataset for item in document.rows):
+        lines = [
+            [
+                Entry(f"{item.row.method}, {item.row.label}", hint=", ".join(item.row.folders)),
+                *(cell_entry(item.row.cells["candidates"][metric]) for metric in METRICS),
+                *(_difference(item.worth.get("candidates", {}).get(metric)) for metric in SHOWN),
+                _seeds(item.row),
+            ]
+            for item in document.rows
+            if item.row.dataset == dataset
+        ]
+        lines.append(_popularity_line(document.popularity[dataset], METRICS))
+        columns = ["method and quirk", *METRICS, *(f"minus corrected, {metric}" for metric in SHOWN), "seeds"]
+        notes = [
+            f"'{CORRECTED}' is the row of the main table. Other rows change what they name and nothing else: "
+            f"'{LEAKY}' never draws a held-out item as a negative, '{ALL}' is this and every native option. "
+            f"'{RELEASED}' also has the released hyper-parameters and reports the best round on the test item, which "
+            "is cheating.",
+            "Percent, mean ± standard deviation over seeds. Differences in points with a 95% bootstrap interval over "
+            "users and seeds, adjusted p and Cohen's d over users.",
+            f"Test: {document.test}.",
+        ]
+        title = f"{dataset}: what quirks of the released codes are worth"
+        tables.append(Table(f"quirks-{dataset}", title, columns, lines, notes, document.command))
+    return tables
 
 
 @tables_of.register
@@ -159,20 +188,12 @@ def _sensitivity(document: Sensitivity) -> list[Table]:
             [
                 Entry(f"{point.value:g}", point.value, hint=", ".join(point.row.folders)),
                 *(cell_entry(point.row.cells["candidates"][metric]) for metric in SHOWN),
-                *(_versus_full(point.above_zero.get(metric)) for metric in SHOWN),
+                *(_difference(point.above_zero.get(metric)) for metric in SHOWN),
                 _seeds(point.row),
             ]
             for point in points
         ]
-        reference = document.popularity[dataset]
-        lines.append(
-            [
-                Entry("popularity"),
-                *(Entry(f"{100 * reference[metric]:.2f}", reference[metric]) for metric in SHOWN),
-                *(Entry("–") for _ in SHOWN),
-                Entry("1", 1),
-            ]
-        )
+        lines.append(_popularity_line(document.popularity[dataset], SHOWN))
         columns = [radius, *SHOWN, *(f"minus {radius} = 0, {metric}" for metric in SHOWN), "seeds"]
         title = f"{dataset}, {setting} settings: {radius}, with {other} = {points[0].fixed:g}"
         notes = [f"Percent among 99 candidates. Test: {document.test}."]

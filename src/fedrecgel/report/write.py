@@ -53,7 +53,7 @@ def write_report(root: Path, page: Path, command: str, *, figures: bool = True) 
 
 def all_tables(found: Collected) -> Iterator[Table]:
     """Every table of a report."""
-    for document in (found.main, found.ablation, found.sensitivity, found.landscape):
+    for document in (found.main, found.quirks, found.ablation, found.sensitivity, found.landscape):
         if document is not None:
             yield from tables_of(document)
     for table in (facts.generalisation_table(found), facts.data_table(found)):

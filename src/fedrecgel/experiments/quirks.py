@@ -1,0 +1,124 @@
+"""What the quirks of the released codes are worth: each native option alone, all of them, and the code as released."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+from fedrecgel.experiments.cells import Against, Entry, Row, Runs, cells_of, differences, entry_of, load_runs, row_of
+from fedrecgel.experiments.config import Config
+from fedrecgel.experiments.presets import Assignment, Presets
+from fedrecgel.experiments.results import Record
+from fedrecgel.experiments.statistics import TEST, Comparison
+from fedrecgel.experiments.tasks import Task
+from fedrecgel.methods import METHODS
+
+CORRECTED, ALL, RELEASED = "corrected", "all native", "as released"
+NATIVE = "native"
+LEAK: Assignment = ("sampling", "exclude_heldout_from_negatives", True)
+LEAKY = "leaky negatives"
+SIZES_AND_RATES = ("dim", "lr")
+"""Native values that are tuned or held equal over methods; part of the code as released, not quirks."""
+
+
+@dataclass(frozen=True)
+class QuirkRow:
+    """A method with some of its quirks, and what they are worth."""
+
+    row: Row
+    worth: dict[Against, dict[str, Comparison]]
+    """This row minus the corrected one; the interval is a bootstrap over users and seeds."""
+
+
+@dataclass(frozen=True)
+class Quirks:
+    """The reduced experiment."""
+
+    command: str
+    test: str
+    rows: list[QuirkRow]
+    popularity: dict[str, dict[str, float]]
+    """Of every data set, among candidates."""
+
+
+@dataclass(frozen=True)
+class QuirksExperiment:
+    """For each method the corrected row of the main table, and rows that differ from it in quirks only.
+
+    One row is apart: the code as released has its own hyper-parameters and picks the round on the test item.
+    """
+
+    name: ClassVar[str] = "quirks"
+
+    presets: Presets
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...]
+    seeds: int
+    composites_only: bool = False
+    """Leave out the rows of single quirks."""
+
+    @cached_property
+    def entries(self) -> dict[tuple[str, str], list[Entry]]:
+        """Which rows of each data set and method."""
+        self.presets.check(self.methods)
+        return {
+            (dataset, method): self._rows(dataset, method)
+            for dataset in self.datasets
+            for method in self.methods
+            if METHODS[method].kind == "federated"
+        }
+
+    def _rows(self, dataset: str, method: str) -> list[Entry]:
+        validation: Assignment = ("evaluation", "selection", "validation")
+        single = {} if self.composites_only else single_quirks(method)
+        native = [LEAK, *_variant(method)]
+        rows = {CORRECTED: [], **single, LEAKY: [LEAK]} | ({ALL: native} if _variant(method) else {})
+        made = [
+            entry_of(self.presets, dataset, method, "tuned", self.seeds, label=label, changes=[validation, *changes])
+            for label, changes in rows.items()
+        ]
+        released = [("evaluation", "selection", "test"), *native]
+        last = entry_of(self.presets, dataset, method, "published", self.seeds, label=RELEASED, changes=released)
+        return [*made, last]
+
+    def configs(self) -> list[Config]:
+        """Which runs."""
+        return [origin.config for group in self.entries.values() for entry in group for origin in entry.origins]
+
+    def measurements(self, root: Path) -> list[Task]:
+        """Nothing beyond training."""
+        return []
+
+    def reduce(self, root: Path, records: dict[str, Record], command: str) -> Quirks:
+        """Which numbers: means over seeds, and each row against the corrected one, corrected over a method's rows."""
+        rows: list[QuirkRow] = []
+        popularity: dict[str, dict[str, float]] = {}
+        for group in self.entries.values():
+            found = {entry.label: runs for entry in group if (runs := load_runs(root, entry, records)) is not None}
+            worth = differences(_pairs(found))
+            for label, runs in found.items():
+                rows.append(QuirkRow(row_of(runs, cells_of(runs)), worth.get(label, {})))
+                popularity[runs.entry.dataset] = runs.records[0].run["reference"]["popularity"]
+        return Quirks(command, TEST, rows, popularity)
+
+
+def single_quirks(method: str) -> dict[str, list[Assignment]]:
+    """The native options of a method one by one, by what they set."""
+    native = METHODS[method].variants.get(NATIVE, {})
+    return {
+        f"{key} = {value}".lower(): [("method", key, value)]
+        for key, value in native.items()
+        if key not in SIZES_AND_RATES
+    }
+
+
+def _variant(method: str) -> list[Assignment]:
+    return [("method", "variant", NATIVE)] if NATIVE in METHODS[method].variants else []
+
+
+def _pairs(found: dict[str, Runs]) -> dict[str, tuple[Runs, Runs]]:
+    if CORRECTED not in found:
+        return {}
+    return {label: (runs, found[CORRECTED]) for label, runs in found.items() if label != CORRECTED}
