@@ -60,8 +60,8 @@ def entry_of(
     label: str | None = None,
     changes: Sequence[Assignment] = (),
 ) -> Entry:
-    """A row with so many seeds; a reference that draws nothing needs one."""
-    count = 1 if METHODS[method].kind == "reference" else seeds
+    """A row with so many seeds; a method that draws nothing needs one."""
+    count = 1 if METHODS[method].draws_nothing else seeds
     origins = tuple(presets.origin(dataset, method, setting, seed, changes) for seed in range(count))
     return Entry(shown_name(dataset), method, label or method, origins[0].about, origins)
 
@@ -119,7 +119,7 @@ class Runs:
     def table(self, against: Against, metric: str, seeds: Sequence[int]) -> Array:
         """[S, U] of these seeds; a method that needs one seed only has one row."""
         rows = self.tables[against][metric]
-        if METHODS[self.entry.method].kind == "reference":
+        if METHODS[self.entry.method].draws_nothing:
             return rows[:1]
         return rows[[self.seeds.index(seed) for seed in seeds]]
 
@@ -154,9 +154,10 @@ def compare_runs(first: Runs, second: Runs, against: Against, metric: str) -> Co
         return None
     if against not in first.tables or against not in second.tables:
         return None
-    reference = any(METHODS[runs.entry.method].kind == "reference" for runs in (first, second))
-    seeds = first.seeds if reference else tuple(seed for seed in first.seeds if seed in second.seeds)
-    if METHODS[first.entry.method].kind == "reference":
+    seeds = tuple(seed for seed in first.seeds if seed in second.seeds)
+    if METHODS[second.entry.method].draws_nothing:
+        seeds = first.seeds
+    elif METHODS[first.entry.method].draws_nothing:
         seeds = second.seeds
     if not seeds:
         return None

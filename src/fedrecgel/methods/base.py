@@ -148,6 +148,8 @@ class Method(ABC):
     """Named sets of hyper-parameters."""
     one_round: ClassVar[bool] = False
     """Whether one round says it all; `run.rounds` is then 1 unless asked otherwise."""
+    draws_nothing: ClassVar[bool] = False
+    """Whether every seed gives the same result, so that experiments need one."""
 
     fraction: Fraction = 0.1
     """Share of clients drawn each round."""

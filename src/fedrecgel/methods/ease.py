@@ -36,6 +36,7 @@ class EASE(Centralised):
     """Closed-form item-to-item regression with a zero diagonal."""
 
     paper: ClassVar[str] = "Steck, WWW 2019"
+    draws_nothing: ClassVar[bool] = True
 
     reg: Rate = 300.0
     """Ridge penalty λ."""

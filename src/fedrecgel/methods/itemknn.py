@@ -31,6 +31,7 @@ class ItemKNN(Centralised):
     """Sum of cosine similarities to the own items."""
 
     paper: ClassVar[str] = "Deshpande and Karypis, TOIS 2004"
+    draws_nothing: ClassVar[bool] = True
 
     neighbours: Size = 100
     """Most similar items that an item votes for, k."""

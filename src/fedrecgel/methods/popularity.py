@@ -29,6 +29,7 @@ class Popularity(Method):
     paper: ClassVar[str] = "folklore"
     sends: ClassVar[frozenset[str]] = frozenset({"counts"})
     one_round: ClassVar[bool] = True
+    draws_nothing: ClassVar[bool] = True
 
     fraction: Fraction = 1.0
     """Share of clients drawn each round."""

@@ -18,11 +18,13 @@ class Finding:
 
 
 def findings_of(found: Collected) -> list[Finding]:
-    """For each data set: who is above popularity, and whether SAM helps."""
+    """For each data set: who is above popularity, whether SAM helps, and what quirks are worth."""
     if found.main is None:
         return []
     datasets = dict.fromkeys(row.dataset for row in found.main.rows)
-    return [Finding(name, [*_popularity(found.main, name), *_sam(found, name)]) for name in datasets]
+    return [
+        Finding(name, [*_popularity(found.main, name), *_sam(found, name), *_quirks(found, name)]) for name in datasets
+    ]
 
 
 def _popularity(main: MainTable, dataset: str, metric: str = "HR@10") -> list[str]:
@@ -65,3 +67,18 @@ def _sam(found: Collected, dataset: str, metric: str = "NDCG@10") -> list[str]:
         verdict = {1: "helps", -1: "hurts", 0: "makes no significant difference"}[comparison.sign]
         sentences.append(f"SAM {verdict} at the {item.setting} settings ({metric} {difference_text(comparison)}).")
     return sentences
+
+
+def _quirks(found: Collected, dataset: str, metric: str = "NDCG@10") -> list[str]:
+    """Each quirk against the corrected method, in points."""
+    if found.quirks is None:
+        return []
+    worth = [
+        (item.row.method, item.row.label, comparison)
+        for item in found.quirks.rows
+        if item.row.dataset == dataset and (comparison := item.worth.get("candidates", {}).get(metric)) is not None
+    ]
+    told = [f"{method}, {label} {100 * c.difference:+.1f}" for method, label, c in worth if c.sign]
+    rest = [f"{method}, {label}" for method, label, c in worth if not c.sign]
+    sentences = [f"Quirks that change {metric} significantly, in points: {'; '.join(told)}."] if told else []
+    return sentences + ([f"Quirks that do not: {'; '.join(rest)}."] if rest else [])
