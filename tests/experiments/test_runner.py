@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,12 @@ class Step:
             raise RunError("it diverged")
         if self.act == "stop":
             raise Interrupted(3)
+        if self.act == "wait":
+            self.out.with_suffix(".begun").touch()
+            while not should_stop():
+                time.sleep(0.05)
+            self.out.write_text("told to stop")
+            return
         self.out.write_text(str(should_stop()))
 
 
@@ -55,6 +62,25 @@ def test_nothing_begins_after_a_stop(tmp_path: Path) -> None:
     stop.set()
     assert list(run_tasks([Step("a", tmp_path / "a")], 1, stop)) == []
     assert not list(tmp_path.iterdir())
+
+
+def _parent(out: Path) -> None:
+    """A parent whose worker waits to be told to stop."""
+    list(run_tasks([Step("wait", out, "wait")], 1))
+
+
+def test_a_worker_stops_when_its_parent_is_killed(tmp_path: Path) -> None:
+    parent = multiprocessing.get_context("spawn").Process(target=_parent, args=(tmp_path / "out",))
+    parent.start()
+    while not (tmp_path / "out.begun").exists():
+        time.sleep(0.05)
+    parent.kill()
+    parent.join()
+    for _ in range(400):
+        if (tmp_path / "out").exists():
+            break
+        time.sleep(0.05)
+    assert (tmp_path / "out").read_text() == "told to stop"
 
 
 def test_unexpected_errors_are_named(tmp_path: Path) -> None:

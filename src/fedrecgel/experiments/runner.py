@@ -107,8 +107,17 @@ def _work(pipe: Connection, stop: Event) -> None:
     """The loop of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to all; the parent decides
     torch.set_num_threads(1)
-    while (task := pipe.recv()) is not None:
-        pipe.send(attempt(task, stop.is_set))
+    parent = multiprocessing.parent_process()
+
+    def should_stop() -> bool:
+        """Also when the parent was killed: its successor may train into the same folder."""
+        return stop.is_set() or (parent is not None and not parent.is_alive())
+
+    try:
+        while (task := pipe.recv()) is not None:
+            pipe.send(attempt(task, should_stop))
+    except (EOFError, BrokenPipeError):
+        return  # nobody is left to tell
 
 
 def attempt(task: Task, should_stop: Callable[[], bool]) -> tuple[Status, str]:
