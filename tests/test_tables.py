@@ -196,6 +196,25 @@ def test_state(n_clients: int, seed: int) -> None:
     close(part.tables["other"].dense(), second.dense[chosen])
 
 
+def test_a_state_with_stacks() -> None:
+    """Clients 0, 2 and 3 have the same, kept once; whoever asks gets tensors of their own."""
+    user, stack = torch.arange(8.0).view(4, 2), torch.tensor([[5.0, 6.0], [7.0, 8.0]])
+    state = State({"user": user}, {}, {"w": stack}, torch.tensor([0, 1, 0, 0]))
+    wanted = stack[[0, 1, 0, 0]]
+    for same in (state, State.unpacked(state.packed()), state.to(torch.device("cpu")), state.copied()):
+        assert torch.equal(same["w"], wanted)
+        assert torch.equal(same["user"], user)
+        assert len(same.stacks["w"]) == 2
+        for index in (slice(None), slice(1, 3), torch.tensor([3, 1])):
+            part = same.of(index)
+            assert (part.stacks, part.which) == ({}, None)
+            assert torch.equal(part["w"], wanted[index])
+            assert torch.equal(part["user"], user[index])
+    kept = state.copied()
+    stack.fill_(0)
+    assert torch.equal(kept["w"], wanted)
+
+
 def test_a_state_without_tables() -> None:
     assert State().packed() == {}
     assert State.unpacked({}).tables == {}

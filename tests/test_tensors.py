@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrecgel import tensors
-from fedrecgel.tensors import Factors, client_norm, copied, lazy_zeros, moved, n_bytes
+from fedrecgel.tensors import Factors, client_norm, copied, grown, lazy_zeros, moved, n_bytes
 
 sizes = st.integers(1, 5)
 
@@ -86,3 +86,31 @@ def test_only_large_tensors_live_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_lazy_zeros_of_nothing_and_elsewhere() -> None:
     assert lazy_zeros((0, 3), torch.float32, CPU).shape == (0, 3)
     assert lazy_zeros((4, 3), torch.float32, torch.device("meta")).device.type == "meta"
+
+
+@pytest.mark.parametrize("on_disk_from", [1, 2 << 30], ids=["on disk", "in memory"])
+def test_a_table_grows_where_it_is(monkeypatch: pytest.MonkeyPatch, on_disk_from: int) -> None:
+    monkeypatch.setattr(tensors, "ON_DISK_FROM", on_disk_from)
+    table = torch.full((1, 3, 2), 4.0, dtype=torch.bfloat16)
+    places = []
+    for n_rows in (2, 2, 5, 7):
+        table = grown(table, n_rows, most=7)
+        assert table.shape == (n_rows, 3, 2)
+        table[-1] = n_rows
+        places.append(table.data_ptr())
+    assert len(set(places)) == 1, "room is taken once"
+    assert table[[0, 1, 4, 6], 0, 0].tolist() == [4, 2, 5, 7]
+    copy = table[:2].clone()
+    longer = grown(copy, 3, most=7)
+    assert torch.equal(longer[:2], copy)
+    longer[:] = 9
+    assert table[0, 0, 0] == 4, "a copy grows elsewhere"
+
+
+def test_a_slice_is_not_grown_over_its_neighbours() -> None:
+    table = torch.arange(12.0).view(6, 2)
+    assert torch.equal(grown(table[:, :1], 6, most=9), table[:, :1])
+    found = grown(table[::2], 4, most=5)
+    assert torch.equal(found[:3], table[::2])
+    found[3] = 0
+    assert torch.equal(table, torch.arange(12.0).view(6, 2))

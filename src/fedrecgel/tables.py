@@ -14,9 +14,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from fedrecgel.tensors import Tensors, moved, n_bytes
+from fedrecgel.tensors import Tensors, copied, moved, n_bytes
 
 NO_TABLE = -1
+STACKS = "stacks"
+"""How files name them."""
 
 Index = Int[Tensor, " i"] | slice
 """Some of the clients of a batch."""
@@ -220,15 +222,26 @@ class State:
     tensors: Tensors = field(default_factory=dict)
     """[C, ...] each."""
     tables: Mapping[str, PersonalTable] = field(default_factory=dict)
+    stacks: Tensors = field(default_factory=dict)
+    """[g, ...] each: tensors that many of the clients have in common, kept once."""
+    which: Int[Tensor, " C"] | None = None
+    """Each client's place in the stacks."""
 
     def __getitem__(self, name: str) -> Tensor:
         """A tensor by name."""
-        return self.tensors[name]
+        return self.stacks[name][self.which] if name in self.stacks else self.tensors[name]
 
     def of(self, index: Index) -> State:
-        """The state of some of the clients."""
-        tables = {name: table[index] for name, table in self.tables.items()}
-        return State({name: value[index] for name, value in self.tensors.items()}, tables)
+        """The state of some of the clients, with tensors of their own."""
+        tensors = {name: value[index] for name, value in self.tensors.items()}
+        if self.which is not None:
+            tensors |= {name: stack[self.which[index]] for name, stack in self.stacks.items()}
+        return State(tensors, {name: table[index] for name, table in self.tables.items()})
+
+    def copied(self) -> State:
+        """The same in memory of its own, but for tables, which nobody writes to."""
+        which = None if self.which is None else self.which.clone()
+        return State(copied(self.tensors), self.tables, copied(self.stacks), which)
 
     def to(self, device: torch.device) -> State:
         """The same state on a device."""
@@ -239,7 +252,10 @@ class State:
         tables = {
             f"{name}:{part}": value for name, table in self.tables.items() for part, value in table.packed().items()
         }
-        return {**self.tensors, **tables}
+        if self.which is None:
+            return {**self.tensors, **tables}
+        stacks = {f"{STACKS}:{name}": value for name, value in self.stacks.items()}
+        return {**self.tensors, **tables, **stacks, f"{STACKS}:": self.which}
 
     @classmethod
     def unpacked(cls, values: Tensors) -> State:
@@ -250,4 +266,6 @@ class State:
             if colon:
                 parts.setdefault(name, {})[part] = values[key]
         tensors = {name: value for name, value in values.items() if ":" not in name}
-        return cls(tensors, {name: PersonalTable.unpacked(found) for name, found in parts.items()})
+        stacks = parts.pop(STACKS, {})
+        which = stacks.pop("", None)
+        return cls(tensors, {name: PersonalTable.unpacked(found) for name, found in parts.items()}, stacks, which)

@@ -138,6 +138,21 @@ def n_bytes(values: Mapping[str, Tensor]) -> int:
     )
 
 
+def grown(table: Tensor, n_rows: int, most: int) -> Tensor:
+    """A table with more rows, whose values are anything yet; room for `most` rows is taken once, page by page.
+
+    The rows it had stay where they are if this function made the table, so it can grow row by row. For the first rows
+    of a larger tensor the rows behind them are room too.
+    """
+    shape = (n_rows, *table.shape[1:])
+    end = (table.storage_offset() + prod(shape)) * table.element_size()
+    if table.is_contiguous() and table.untyped_storage().nbytes() >= end:
+        return table.as_strided(shape, table.stride())
+    room = lazy_zeros((most, *table.shape[1:]), table.dtype, table.device)
+    room[: len(table)] = table
+    return room[:n_rows]
+
+
 def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Zeros whose memory is taken page by page where it is written: most of a million clients may never be drawn."""
     size = prod(shape) * dtype.itemsize

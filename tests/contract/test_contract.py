@@ -16,6 +16,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ials": {"dim": 8, "iterations": 2},
     "fedmf": {"lr": 0.1},
     "fedncf": FAST,
+    "fedncf-weights": {"gmf_dim": 8, "mlp_dim": 16, "fraction": 1.0, "lr": 0.01},
     "perfedrec": {"fraction": 1.0, "clusters": 2},
     "pfedrec": {"lr_eta": 1.0},
     "fedrap": {"lr_items": 60.0, "lr_network": 0.1, "lambda_": 0.01, "mu": 1e-3, "epochs": 3, "round_decay": 0.99},
@@ -40,6 +41,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
         for values in kind.variants.values()
     ],
     ("fedmf", {"updates": "batch", "aggregation": "mean"}),
+    ("fedncf-weights", {"aggregation": "mean", "batch_size": 16, "gmf_dim": 4, "mlp_dim": 6}),
+    ("fedncf-weights", {"batch_size": 16, "epochs": 3, "gmf_dim": 4, "mlp_dim": 6}),
     ("fedrap", {"weight_decay": 0.0, "epochs": 2, "batch_size": 16}),
     ("pfedrec", {"alone": True, "batch_size": 16, "epochs": 2}),
     ("fedrap", {"alone": True}),

@@ -109,10 +109,16 @@ def test_tables_are_written_read_and_loaded() -> None:
     everyone = store.everyone()
     assert torch.equal(everyone.tables["items"].dense(), wanted)
     assert everyone["trained"].tolist() == [0, 0, 1, 0, 0, 2, 0, 2, 0]
+    assert len(everyone.stacks["w"]) == 4, "the start, and those of three clients"
     for ids in ([7, 2], [0], [5, 5, 1]):
         assert torch.equal(store.read(torch.tensor(ids)).tables["items"].dense(), wanted[ids])
     again = ClientStore(TABLED, PROBLEM, Draws(6))
     again.load(State.unpacked({name: value.clone() for name, value in everyone.packed().items()}))
-    assert equal(again.everyone().tensors, everyone.tensors)
+    assert equal(again.everyone().packed(), everyone.packed())
     assert torch.equal(again.everyone().tables["items"].dense(), wanted)
     assert torch.equal(again.read(torch.tensor([7, 2])).tables["items"].dense(), wanted[[7, 2]])
+    for number, state in enumerate((everyone, everyone.of(slice(None)))):  # also with a tensor of their own for all
+        again.load(state)
+        again.write(torch.tensor([0, 5]), changed(again, torch.tensor([0, 5]), row=1, value=0.5))
+        assert again.read(torch.arange(9))["trained"].tolist() == [1, 0, 1, 0, 0, 3, 0, 2, 0], number
+    assert everyone["trained"].tolist() == [0, 0, 1, 0, 0, 2, 0, 2, 0], "what was loaded is not written to"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,40 @@ def test_a_stopped_or_killed_run_resumes_to_the_same_bits(selection: str, tmp_pa
         for folder in (stopped, killed):
             train_config(settings, SPLIT, folder, resume=True)
             assert content(folder) == content(whole)
+
+
+DENSE = {"cofedrec": 1, "gpfedrec": 2}
+"""Methods with whole tables, and how many of them a client that trained has: gpfedrec's server keeps its guide."""
+
+
+@pytest.mark.parametrize("method", DENSE)
+def test_files_hold_the_tables_of_those_who_trained(method: str, tmp_path: Path) -> None:
+    """In a catalogue so large that everything else is small beside a table."""
+    split, n_items = random_split(n_users=40, n_items=2000), 2000
+    table = 4 * 4 * n_items
+    for fraction, trained in ((0.05, 2), (0.25, 10)):
+        settings = from_dict({"method": {"name": method, "dim": 4, "fraction": fraction}, "run": {"rounds": 1}})
+        folder = RunFolder(tmp_path / str(trained))
+        result = train_config(settings, split, folder)
+        tables = folder.clients.stat().st_size / table
+        assert trained <= tables < trained + 3
+        assert DENSE[method] * trained <= folder.checkpoint.stat().st_size / table < DENSE[method] * trained + 6
+        again = fedrecgel.open(folder.path)
+        assert all(again.recommend(user, 3) == result.recommend(user, 3) for user in result.user_ids)
+
+
+@pytest.mark.parametrize("method", [*DENSE, "pfedrec"])
+@pytest.mark.parametrize("selection", ["last", "test"])
+def test_tables_of_their_own_resume_to_the_same_bits(method: str, selection: str, tmp_path: Path) -> None:
+    settings, whole = config(4, method, selection=selection), RunFolder(tmp_path / "whole")
+    settings = replace(settings, method=replace(settings.method, options={**settings.method.options, "fraction": 0.2}))
+    train_config(settings, SPLIT, whole)
+    for number in (1, 2, 3):
+        killed = RunFolder(tmp_path / f"killed{number}")
+        with pytest.raises(CrashError):
+            train_config(settings, SPLIT, killed, watch=crash_at(number))
+        train_config(settings, SPLIT, killed, resume=True)
+        assert content(killed) == content(whole)
 
 
 def test_a_run_can_be_extended(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from fedrecgel.data.federation import Federation
 from fedrecgel.draws import Draws
 from fedrecgel.methods import METHODS as REGISTRY
 from fedrecgel.methods.base import Method, Need, Problem
+from fedrecgel.methods.fedncf_weights import FedNCFWeights
 from fedrecgel.methods.fedrap import FedRAP
 from fedrecgel.methods.fedrecgel import FedRecGEL
 
@@ -21,6 +22,8 @@ METHODS = [
     *(kind(**tiny(name)) for name, kind in REGISTRY.items()),
     FedRecGEL(**SMALL, g_norm=0.1),
     FedRAP(dim=4, weight_decay=0.0),
+    FedRecGEL(**SMALL, weighting="examples"),
+    FedNCFWeights(**SMALL, aggregation="mean"),
 ]
 
 
@@ -31,12 +34,8 @@ def test_uploads_carry_exactly_what_is_said(method: Method) -> None:
     down = received.of(method.unpack(received.shared), slice(None))
     batch = Federation(SPLIT).batch(ids, 0, draws)
     upload = method.client_update(method.init_clients(problem, ids, draws), down, batch, 0, draws).upload
-    assert {*upload.dense, *upload.rows} == method.leaves_device() <= method.sends
-    assert (upload.weight == 1).all()
-
-
-def test_a_weight_that_tells_the_number_of_examples_is_named() -> None:
-    assert "weight" in FedRecGEL(weighting="examples").leaves_device()
+    weight = set() if (upload.weight == 1).all() else {"weight"}
+    assert {*upload.dense, *upload.rows} | weight == method.leaves_device() <= method.sends | weight
 
 
 def test_multiplying_what_was_received_needs_the_plain_sum() -> None:

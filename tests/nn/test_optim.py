@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from fedrecgel.nn.optim import adam_moments, client_adam, server_adam
+from fedrecgel.nn.optim import active_adam, adam_moments, client_adam, fresh_adam, server_adam
 
 torch_rng = torch.Generator().manual_seed(0)
 
@@ -39,6 +39,22 @@ def test_client_adam_leaves_its_inputs() -> None:
     before = [tensor.clone() for tensor in inputs]
     client_adam(*inputs, lr=0.1)
     assert all(torch.equal(old, new) for old, new in zip(before, inputs, strict=True))
+
+
+def test_clients_that_are_not_active_stay_as_they_are() -> None:
+    value, gradients = random(3, 2, 4), [random(3, 2, 4) for _ in range(3)]
+    turns = [torch.tensor([True, True, True]), torch.tensor([True, False, True]), torch.tensor([False, False, True])]
+    found, state = value, fresh_adam(value)
+    for gradient, active in zip(gradients, turns, strict=True):
+        found, state = active_adam(found, gradient, state, active, 0.1)
+    for client, steps in enumerate((2, 1, 3)):
+        parameter = torch.nn.Parameter(value[client].clone())
+        optimiser = torch.optim.Adam([parameter], lr=0.1)
+        for gradient in gradients[:steps]:
+            parameter.grad = gradient[client].clone()
+            optimiser.step()
+        torch.testing.assert_close(found[client], parameter.detach(), rtol=1e-12, atol=1e-14)
+    assert state.steps.tolist() == [2, 1, 3]
 
 
 def test_server_adam_against_torch() -> None:

@@ -14,7 +14,7 @@ from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import gpfedrec as module
 from fedrecgel.methods.base import Server
-from fedrecgel.methods.gpfedrec import GPFedRec
+from fedrecgel.methods.gpfedrec import NO_GUIDE, GPFedRec
 from fedrecgel.tables import State
 from tests.builders import engine_of, problem_of
 from tests.oracles import gpfedrec as oracle
@@ -108,9 +108,10 @@ def test_equals_one_client_at_a_time(split: Split, name: str, chunk_examples: in
         for number, client in enumerate(clients):
             what = f"round {t}, client {number}"
             assert_same_device(method, state, number, client, what)
-            assert bool(server.kept["guided"][number]) == (client.guide is not None), what
+            place = int(server.kept["guide_of"][number])
+            assert (place != NO_GUIDE) == (client.guide is not None), what
             if client.guide is not None:
-                assert_close(server.kept["guides"][number], client.guide, f"{what}: guide")
+                assert_close(server.kept["guides"][place], client.guide, f"{what}: guide")
             assert_close(scores[number], client.score(items), f"{what}: scores")
     assert method.fraction > 0.5 or len(seen) < split.n_users, "somebody should never have taken part"
     assert method.batch_size > 32 or len(n_batches) > 1, "some should have run out of batches before others"

@@ -23,6 +23,7 @@ from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Download, Method, Need, Server, Upload
 from fedrecgel.methods.fedmf import FedMF
 from fedrecgel.methods.fedncf import FedNCF
+from fedrecgel.methods.fedncf_weights import FedNCFWeights
 from fedrecgel.privacy.channel import Plain
 from fedrecgel.privacy.encrypted import Encrypted
 from fedrecgel.privacy.fixedpoint import FixedPointSettings
@@ -144,7 +145,11 @@ def test_rows_dense_tensors_factors_and_weights_against_a_loop(uniform: bool) ->
 
 @pytest.mark.parametrize(
     "method",
-    [FedMF(dim=4), FedNCF(server_optimiser="sgd", gmf_dim=4, mlp_dim=6)]
+    [
+        FedMF(dim=4),
+        FedNCF(server_optimiser="sgd", gmf_dim=4, mlp_dim=6),
+        FedNCFWeights(aggregation="mean", gmf_dim=4, mlp_dim=6, lr=1e-4),  # Adam steps along rounded signs
+    ]
     + [kind() for name, kind in METHODS.items() if kind().server_needs == Need.LINEAR and name != "fedmf"],
     ids=lambda method: type(method).__name__,
 )

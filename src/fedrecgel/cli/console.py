@@ -61,14 +61,14 @@ def probed_plan(plan: Plan, jobs: int) -> str:
     groups: dict[tuple[str, str], list[Job]] = {}
     for job in plan.missing:
         groups.setdefault((job.config.data.name, job.config.method.name), []).append(job)
-    lines, total = [f"{'data set':<22}{'method':<14}{'runs':>6}{'rounds':>10}{'s per run':>12}"], 0.0
+    lines, total = [f"{'data set':<22}{'method':<16}{'runs':>6}{'rounds':>10}{'s per run':>12}"], 0.0
     for (dataset, method), jobs_of in groups.items():
         config = jobs_of[0].config
         found = probe(jobs_of[0], split_of(config.data, config.split))
         total += (found or 0.0) * len(jobs_of)
         shown = "failed" if found is None else f"{found:.1f}"
         rounds = "/".join(str(count) for count in sorted({job.config.run.rounds for job in jobs_of}))
-        lines.append(f"{dataset:<22}{method:<14}{len(jobs_of):>6}{rounds:>10}{shown:>12}")
+        lines.append(f"{dataset:<22}{method:<16}{len(jobs_of):>6}{rounds:>10}{shown:>12}")
     return "\n".join([*lines, f"about {duration(total)} on one process, {duration(total / jobs)} with --jobs {jobs}"])
 
 

@@ -37,7 +37,7 @@ def run_methods(args: Namespace) -> int:
         print(explain(args.name, chosen[args.name]))
     else:
         for name, kind in chosen.items():
-            print(f"{name:<12}{kind.kind:<12}{kind.paper:<55}{(kind.__doc__ or '').splitlines()[0]}")
+            print(f"{name:<16}{kind.kind:<12}{kind.paper:<55}{(kind.__doc__ or '').splitlines()[0]}")
     return 0
 
 

@@ -29,7 +29,6 @@ from fedrecgel.experiments.summary import METRIC_PREFIXES, summarise
 from fedrecgel.methods.base import Problem, Server
 from fedrecgel.nn.native import usable
 from fedrecgel.privacy.channel import CHANNELS, Plain, check_channel
-from fedrecgel.tables import State
 from fedrecgel.tensors import copied, moved
 
 Line = dict[str, Any]
@@ -191,8 +190,7 @@ class Training:
             if self.folder is not None:
                 snapshot.write(self.folder.best(self.round))
             else:
-                clients = State(copied(snapshot.clients.tensors), snapshot.clients.tables)
-                self._best = replace(snapshot, shared=copied(snapshot.shared), clients=clients)
+                self._best = replace(snapshot, shared=copied(snapshot.shared), clients=snapshot.clients.copied())
 
     def _checkpoint(self) -> None:
         if self.folder is None:

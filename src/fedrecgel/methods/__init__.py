@@ -5,6 +5,7 @@ from fedrecgel.methods.cofedrec import CoFedRec
 from fedrecgel.methods.ease import EASE
 from fedrecgel.methods.fedmf import FedMF
 from fedrecgel.methods.fedncf import FedNCF
+from fedrecgel.methods.fedncf_weights import FedNCFWeights
 from fedrecgel.methods.fedrap import FedRAP
 from fedrecgel.methods.fedrecgel import FedRecGEL
 from fedrecgel.methods.gpfedrec import GPFedRec
@@ -23,6 +24,7 @@ METHODS: dict[str, type[Method]] = {
     "ials": IALS,
     "fedmf": FedMF,
     "fedncf": FedNCF,
+    "fedncf-weights": FedNCFWeights,
     "perfedrec": PerFedRec,
     "pfedrec": PFedRec,
     "fedrap": FedRAP,

@@ -18,7 +18,7 @@ aggregation                   uniform mean of gradients, one Adam step: `FedNCF.
 
 Deviations: the authors published no code. This is the ρ = 0 path of the code released with FedRecGEL, which its authors
 call FedNCF: gradients instead of weights travel, one step per round, Adam on both sides. The paper averages weights
-after local epochs under secure aggregation.
+after local epochs under secure aggregation: `fedncf-weights`.
 """
 
 from __future__ import annotations

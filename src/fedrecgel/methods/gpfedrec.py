@@ -52,8 +52,10 @@ from fedrecgel.nn.graph import Smoother, cosines, projected_cosines
 from fedrecgel.nn.losses import bce
 from fedrecgel.nn.scorers import linear_start
 from fedrecgel.tables import StackedTable, State
-from fedrecgel.tensors import Ids, Tensors, lazy_zeros
+from fedrecgel.tensors import Ids, Tensors, grown
 
+NO_GUIDE = 0
+"""The place of the empty guide, of who never took part; the others have one each, in the order they first did."""
 BLOCK = 1 << 25
 """Entries of tables the server handles at once."""
 
@@ -117,11 +119,11 @@ class GPFedRec(Method):
         return n_examples + n_items // 64
 
     def init_server(self, problem: Problem, draws: Draws) -> Server:
-        """The item table, N(0, 1); room for guides."""
+        """The item table, N(0, 1); no guide but an empty one, which all clients have for now."""
         items = problem.tensor(draws.generator("init/items").standard_normal((problem.n_items, self.dim)))
-        guides = lazy_zeros((problem.n_clients, *items.shape), self._storage(items), items.device)
-        guided = torch.zeros(problem.n_clients, dtype=torch.bool, device=items.device)
-        return Server({"items": items}, {"guides": guides, "guided": guided})
+        guides = torch.zeros_like(items, dtype=self._storage(items))[None]
+        guide_of = torch.full((problem.n_clients,), NO_GUIDE, dtype=torch.int64, device=items.device)
+        return Server({"items": items}, {"guides": guides, "guide_of": guide_of})
 
     def _storage(self, like: Tensor) -> torch.dtype:
         return torch.bfloat16 if self.storage == "bfloat16" else like.dtype
@@ -142,8 +144,9 @@ class GPFedRec(Method):
         """The global table for all, and each its guide."""
         if "guides" not in server.kept:  # enough to score with
             return Download(server.shared)
-        guide = StackedTable(server.kept["guides"], ids.to(server.kept["guided"].device))
-        return Download(server.shared, {"guided": server.kept["guided"][ids]}, {"guide": guide})
+        which = server.kept["guide_of"][ids]
+        guide = StackedTable(server.kept["guides"], which)
+        return Download(server.shared, {"guided": which != NO_GUIDE}, {"guide": guide})
 
     def client_update(
         self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
@@ -221,24 +224,30 @@ class GPFedRec(Method):
         ids = torch.cat([upload.ids for upload in uploads])
         smooth = self._smoother((change for _, _, change in self._tables(server, uploads)), round, draws)
         items = torch.empty_like(server.shared["items"])
-        guides, guided = server.kept["guides"], server.kept["guided"].clone()
+        guides, guide_of = self._room(server, ids)
         for block, found, _ in self._tables(server, uploads):
             for _ in range(self.hops):
                 found = smooth(found)
             items[block] = found.mean(0)
-            guides[ids, block] = found.to(guides.dtype)
-        guided[ids] = True
-        return Server({"items": items}, {"guides": guides, "guided": guided})
+            guides[guide_of[ids], block] = found.to(guides.dtype)
+        return Server({"items": items}, {"guides": guides, "guide_of": guide_of})
+
+    def _room(self, server: Server, ids: Ids) -> tuple[Float[Tensor, "g n d"], Int[Tensor, " m"]]:
+        """The guides with a place for each of these clients, and everybody's place."""
+        guides, guide_of = server.kept["guides"], server.kept["guide_of"].clone()
+        new = ids[guide_of[ids] == NO_GUIDE]
+        guide_of[new] = torch.arange(len(guides), len(guides) + len(new), device=guide_of.device)
+        return grown(guides, len(guides) + len(new), len(guide_of) + 1), guide_of
 
     def _tables(self, server: Server, uploads: list[Upload]) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """What clients hold after training, in blocks of items: where, the tables, and what is compared."""
         ids = torch.cat([upload.ids for upload in uploads])
-        everything, guides = server.shared["items"], server.kept["guides"]
-        pull = torch.cat([torch.as_tensor(upload.dense["pull"]) for upload in uploads]) * server.kept["guided"][ids]
+        everything, guides, which = server.shared["items"], server.kept["guides"], server.kept["guide_of"][ids]
+        pull = torch.cat([torch.as_tensor(upload.dense["pull"]) for upload in uploads]) * (which != NO_GUIDE)
         size = max(1, BLOCK // (len(ids) * self.dim))
         for first in range(0, len(everything), size):
             block = slice(first, min(first + size, len(everything)))
-            change = pull[:, None, None] * (guides[ids, block].to(everything.dtype) - everything[block])
+            change = pull[:, None, None] * (guides[which, block].to(everything.dtype) - everything[block])
             client = 0
             for upload in uploads:
                 here = (upload.at >= block.start) & (upload.at < block.stop)

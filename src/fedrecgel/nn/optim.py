@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.optim.adam import adam as torch_adam
 
@@ -32,6 +34,40 @@ def client_adam(
     step_size = lr / (1 - BETA1**count)
     denominator = second.sqrt().div_((1 - BETA2**count).sqrt()).add_(EPS)
     return value - step_size * first / denominator, first, second, steps
+
+
+class AdamState(NamedTuple):
+    """Moments of one tensor of C clients, flattened, and how many steps each has taken."""
+
+    first: Float[Tensor, "C d"]
+    second: Float[Tensor, "C d"]
+    steps: Int[Tensor, " C"]
+
+
+def fresh_adam(value: Float[Tensor, "C ..."]) -> AdamState:
+    """No step taken yet."""
+    zeros = torch.zeros(len(value), value[0].numel(), dtype=value.dtype, device=value.device)
+    return AdamState(zeros, zeros.clone(), torch.zeros(len(value), dtype=torch.int64, device=value.device))
+
+
+def active_adam(
+    value: Float[Tensor, "C ..."],
+    gradient: Float[Tensor, "C ..."],
+    state: AdamState,
+    active: Bool[Tensor, " C"],
+    lr: float,
+) -> tuple[Float[Tensor, "C ..."], AdamState]:
+    """One Adam step of the active clients; the others keep value, moments and count."""
+    old = (value.flatten(1), *state)
+    new = client_adam(old[0], gradient.flatten(1), *state, lr=lr)
+    if not active.all():
+        first, *others = (torch.where(_like(active, n), n, o) for n, o in zip(new, old, strict=True))
+        return first.view(value.shape), AdamState(*others)
+    return new[0].view(value.shape), AdamState(*new[1:])
+
+
+def _like(active: Bool[Tensor, " C"], value: Tensor) -> Bool[Tensor, "C ..."]:
+    return active.view(-1, *[1] * (value.dim() - 1))
 
 
 def adam_moments(parameters: Tensors) -> Tensors:

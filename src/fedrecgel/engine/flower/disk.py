@@ -50,7 +50,7 @@ class DiskStore(ClientStore):
         for path in self._files():
             if _round_of(path) >= self._rounds:
                 path.unlink()
-        if self._learnt and (self._tensors or self._tables):
+        if self._learnt and (self._tensors or self._stacks or self._tables):
             self._save(self._rounds, torch.cat(self._learnt))
             self._known.append(torch.cat(self._learnt))
             self._learnt = []
