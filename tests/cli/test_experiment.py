@@ -9,7 +9,7 @@ import pytest
 from tests.results import METHODS, patch_runner, words, write_csv
 
 from fedrecgel.cli.main import main
-from fedrecgel.experiments.config import Config
+from fedrecgel.experiments.config import Config, from_dict
 from fedrecgel.experiments.result import Result
 from fedrecgel.experiments.results import ResultsLog
 from fedrecgel.experiments.tasks import TrainTask
@@ -148,6 +148,16 @@ def test_models_are_kept_where_something_is_measured_on_them(csv: Path, here: py
         records = ResultsLog(csv.parent / out).read().values()
         models = {r.run["method"] for r in records if (csv.parent / out / r.folder / "clients.safetensors").exists()}
         assert models - {"popularity"} == kept
+
+
+def test_a_run_another_process_finished_meanwhile_is_left_alone(csv: Path, here: pytest.MonkeyPatch) -> None:
+    out = csv.parent / "results"
+    assert main(words("main-table", csv, out)) == 0
+    record = next(record for record in ResultsLog(out).read().values() if record.run["method"] == "popularity")
+    assert not (out / record.folder / "server.safetensors").exists()
+    before = {path: path.stat().st_mtime_ns for path in (out / record.folder).iterdir()}
+    TrainTask("again", from_dict(record.config), out / record.folder).run(lambda: False)
+    assert {path: path.stat().st_mtime_ns for path in (out / record.folder).iterdir()} == before
 
 
 def test_a_plan_runs_nothing(csv: Path, capsys: Capture) -> None:

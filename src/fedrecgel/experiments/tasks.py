@@ -50,7 +50,10 @@ class TrainTask:
 
     def run(self, should_stop: Callable[[], bool]) -> None:
         """Train, then compare the losses on training and held-out examples."""
-        folder, split = RunFolder(self.folder), split_of(self.config.data, self.config.split)
+        folder = RunFolder(self.folder)
+        if folder.summary.exists() and (self.folder / GENERALISATION).exists():
+            return  # another experiment with this --out was faster
+        split = split_of(self.config.data, self.config.split)
         if folder.summary.exists():  # stopped between the last two files
             result = open_run(folder.path)
         else:
