@@ -29,7 +29,7 @@ from fedrecgel.tensors import Summed, Tensors
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-fno-math-errno")
 NETWORK = ("item_half", "w1_user", "w1_item", "b1", "w2", "b2", "w3", "b3", "out_gmf", "out_mlp", "out_bias")
 """Shared tensors in the order of the kernel's arguments."""
-SUMMED = ("w1_item", "w2", "b2", "w3", "b3", "out_gmf", "out_mlp", "out_bias")
+SUMMED = NETWORK[1:]
 """Their gradients come back as sums over clients."""
 LANES = 16
 """All sizes must be multiples of the vector length."""
@@ -66,15 +66,13 @@ class Kernel:
         rho_ur: float,
     ) -> Gradients:
         """Both sharpness-aware gradients of C clients at (θ_co, θ_ur); radius 0 gives the plain gradient."""
-        (clients, width), g, m = rows.shape, self._model.gmf_dim, self._model.mlp_dim
-        new, h1 = user.new_empty, self._model.hidden[0]
-        loss, h_user, first = new(clients), new(clients, g + m), new(clients, h1)
-        row_gmf, row_mlp = new(clients, width, g), new(clients, width, m)
+        (clients, width), new = rows.shape, user.new_empty
+        loss, h_user = new(clients), torch.empty_like(user)
+        row_gmf, row_mlp = (new(clients, width, size) for size in (self._model.gmf_dim, self._model.mlp_dim))
         sums = {name: torch.zeros_like(shared[name]) for name in SUMMED}
         read = (lengths, rows, labels, weights, user, shared["item_gmf"], shared["item_mlp"], *_network(shared))
-        written = (loss, h_user, row_gmf, row_mlp, first, *sums.values())
+        written = (loss, h_user, row_gmf, row_mlp, *sums.values())
         self._call("neumf_gradients", (clients, width), read, (rho_co, rho_ur), written)
-        sums |= {"w1_user": first.T @ user[:, g:], "b1": first.sum(0, keepdim=True)}  # rank one for each client
         dense = {name: Summed(value) for name, value in sums.items()}
         return Gradients(loss, h_user, dense, {"item_gmf": row_gmf, "item_mlp": row_mlp})
 
