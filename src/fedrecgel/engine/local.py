@@ -138,6 +138,9 @@ class LocalEngine:
 
     def _in_order(self, function: Callable[[A], B], inputs: Iterable[A]) -> Iterator[B]:
         """Results of the workers in the order of the inputs; only a few wait, however slow the consumer is."""
+        if self._n_workers == 1:  # here, where the caller finds them in its cache
+            yield from (_alone(function, value) for value in inputs)
+            return
         waiting: deque[Future[B]] = deque()
         for value in inputs:
             waiting.append(self._workers.submit(function, value))
@@ -209,6 +212,16 @@ class LocalEngine:
         mask = torch.zeros(len(users), observed.n_items, dtype=torch.bool)
         mask[torch.from_numpy(owner), torch.from_numpy(observed.items[at]).long()] = True
         return mask
+
+
+def _alone(function: Callable[[A], B], value: A) -> B:
+    """Call it with one intra-op thread."""
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return function(value)
+    finally:
+        torch.set_num_threads(usual)
 
 
 def available_cores() -> int:
