@@ -46,6 +46,10 @@ def _native_update(
 class NativeScores(FedNCF):
     """Scores through the kernel."""
 
+    def footprint(self, n_examples: Int[Tensor, " C"], n_items: int) -> Int[Tensor, " C"]:
+        """The kernel keeps item rows of a chunk, but activations of one block only."""
+        return (n_examples + 1) // 2
+
     def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
         """As FedNCF."""
         compiled, user = kernel(self.model), private["user"]

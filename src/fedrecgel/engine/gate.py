@@ -54,28 +54,28 @@ def admissible(upload: Upload, settings: GateSettings) -> Bool[Tensor, " C"]:
     good = (upload.weight > 0) & (upload.weight <= settings.max_weight)
     if not _bound(upload) <= settings.max_norm:  # of all together: one bad client, or many
         good &= _norms(upload) <= settings.max_norm
-    summed = [_square(value.value) for value in upload.dense.values() if isinstance(value, Summed)]
+    summed = [value.value.flatten() for value in upload.dense.values() if isinstance(value, Summed)]
     if summed:
-        good &= torch.stack(summed).sum().sqrt() <= settings.max_norm * upload.weight.sum()
+        good &= _square(torch.cat(summed)) ** 0.5 <= settings.max_norm * upload.weight.sum()
     return good
 
 
-def _bound(upload: Upload) -> Float[Tensor, ""]:
+def _bound(upload: Upload) -> float:
     """At least the norm of all uploads together, so of each; no matrix is built, and no number per client."""
-    squares = [_square(value) for value in upload.rows.values()]
+    square = sum(_square(value) for value in upload.rows.values())
     for value in upload.dense.values():
         if isinstance(value, Factors):  # ‖LᵀR‖ ≤ ‖L‖ ‖R‖
-            squares.append(_square(value.left) * _square(value.right))
+            square += _square(value.left) * _square(value.right)
         elif not isinstance(value, Summed):
-            squares.append(_square(value))
-    return torch.stack(squares).sum().sqrt() if squares else upload.weight.new_zeros(())
+            square += _square(value)
+    return square**0.5
 
 
-def _square(value: Tensor) -> Float[Tensor, ""]:
+def _square(value: Tensor) -> float:
     """Squared norm, in at least single precision; infinite where it overflows."""
     flat = value.flatten()
     flat = flat if flat.dtype in (torch.float32, torch.float64) else flat.float()
-    return torch.dot(flat, flat).double()
+    return float(torch.dot(flat, flat))
 
 
 def _norms(upload: Upload) -> Float[Tensor, " C"]:
