@@ -22,6 +22,7 @@ from torch import Tensor
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.split import NO_ITEM
 from fedrecgel.draws import Draws
+from fedrecgel.engine.accelerate import NativeScores
 from fedrecgel.engine.gate import GateSettings, sift
 from fedrecgel.engine.run import Trained
 from fedrecgel.engine.store import ClientStore
@@ -176,7 +177,8 @@ class LocalEngine:
         split = self.federation.split
         (test, candidates), everyone = self._held_out(held_out), self.ranked(held_out).numpy()
         per_client = split.n_items if against == "catalogue" else candidates.shape[1] + 1
-        size = max(1, self.settings.chunk_scores // per_client)
+        blocks = 4 if isinstance(self.method, NativeScores) else 1  # the kernel cuts them into small ones itself
+        size = max(1, blocks * self.settings.chunk_scores // per_client)
         down = self.channel.open(down)
         shared = self.method.unpack(down.shared)
 

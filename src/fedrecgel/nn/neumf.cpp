@@ -135,6 +135,13 @@ static inline float sum(v16 v) {  // by halves: sixteen additions in a row would
   return v[0] + v[1];
 }
 
+template <int N>
+static inline v16 products(const float* a, const float* b) {  // their sum is the scalar product
+  v16 s{};
+  for (int i = 0; i < N; i += 16) s += load(a + i) * load(b + i);
+  return s;
+}
+
 static float dot(const float* a, const float* b, int n) {
   v16 s0{}, s1{};
   int i = 0;
@@ -162,9 +169,12 @@ static void add_column_sums(const float* a, int m, int n, float* out) {
 
 static const int AHEAD = 4;  // items are random rows of large tables: ask for them early
 
+static inline void prefetch_row(const float* row, int size) {
+  for (int i = 0; i < size; i += 16) __builtin_prefetch(row + i, 0, 2);
+}
+
 static inline void prefetch(const float* table, const int64_t* rows, int s, int n, int size) {
-  if (s + AHEAD < n)
-    for (int i = 0; i < size; i += 16) __builtin_prefetch(table + rows[s + AHEAD] * size + i);
+  if (s + AHEAD < n) prefetch_row(table + rows[s + AHEAD] * size, size);
 }
 
 class Memory {  // scratch in one block; aligned, for a load across two cache lines costs two
@@ -217,11 +227,8 @@ static void output(int n, const Client& c, const Network& net, const Tables& ite
   for (int s = 0; s < n; s++) {
     const float *v1 = items.gmf + c.rows[s] * G, *a3 = t.a3 + s * H3;
     prefetch(items.gmf, c.rows, s, n, G);
-    v16 part{};
-    for (int g = 0; g < G; g += 16) part += load(scaled + g) * load(v1 + g);
-    for (int h = 0; h < H3; h += 16) part += load(net.out_mlp + h) * load(a3 + h);
     const float moved_by = first_pass ? 0 : before[s];
-    const float z = sum(part) + net.out_bias + slope * moved_by;
+    const float z = sum(products<G>(scaled, v1) + products<H3>(net.out_mlp, a3)) + net.out_bias + slope * moved_by;
     const float small = std::exp(-std::fabs(z)), p = (z >= 0 ? 1.0f : small) / (1 + small);
     const float error = e[s] = c.weights[s] * (p - c.labels[s]);
     if (first_pass) sums.loss += c.weights[s] * (std::max(z, 0.0f) - z * c.labels[s] + std::log1p(small));
@@ -416,27 +423,30 @@ extern "C" void neumf_scores(int clients, int width, const int64_t* items, const
                              const float* item_half, const float* w1_user, const float* b1, const float* w2,
                              const float* b2, const float* w3, const float* b3, const float* out_gmf,
                              const float* out_mlp, const float* out_bias, float* scores) {
-  const int block = 54;  // nine tiles of six rows; two blocks for the usual hundred candidates
+  const int block = 54, strip = 6;  // nine tiles of six rows; two blocks for the usual hundred candidates
   Memory memory(block * (H1 + H2 + H3) + M * H1 + H1 * H2 + H2 * H3 + clients * H1 + 256);
   float *a1 = memory.take(block * H1), *a2 = memory.take(block * H2), *a3 = memory.take(block * H3);
   float *w1_user_t = memory.take(M * H1), *w2t = memory.take(H1 * H2), *w3t = memory.take(H2 * H3);
   float* first = memory.take(clients * H1);
   transpose(H1, M, w1_user, w1_user_t), transpose(H2, H1, w2, w2t), transpose(H3, H2, w3, w3t);
   multiply(clients, H1, M, {user + G, G + M, 1}, w1_user_t, H1, first, {b1});
+  const int64_t* end = items + (int64_t)clients * width;
   for (int c = 0; c < clients; c++) {
     float scaled[G];
     for (int g = 0; g < G; g++) scaled[g] = user[c * (G + M) + g] * out_gmf[g];
     for (int start = 0; start < width; start += block) {
       const int n = std::min(block, width - start);
-      const int64_t* at = items + (int64_t)c * width + start;
+      const int64_t *at = items + (int64_t)c * width + start, *next = at + n;
       first_layer(n, at, {item_gmf, nullptr, item_half}, first + c * H1, a1);
-      layer(n, H1, H2, a1, w2t, b2, a2);
-      layer(n, H2, H3, a2, w3t, b3, a3);
-      for (int s = 0; s < n; s++) {
-        prefetch(item_gmf, at, s, n, G);
-        scores[(int64_t)c * width + start + s] =
-            dot(scaled, item_gmf + at[s] * G, G) + dot(out_mlp, a3 + s * H3, H3) + *out_bias;
+      for (int s = 0; s < n; s += strip, next += strip) {  // the next block's rows arrive during this one's products
+        for (const int64_t* row = next; row < std::min(next + strip, end); row++)
+          prefetch_row(item_half + *row * H1, H1), prefetch_row(item_gmf + *row * G, G);
+        layer(std::min(strip, n - s), H1, H2, a1 + s * H1, w2t, b2, a2 + s * H2);
       }
+      layer(n, H2, H3, a2, w3t, b3, a3);
+      for (int s = 0; s < n; s++)
+        scores[(int64_t)c * width + start + s] =
+            sum(products<G>(scaled, item_gmf + at[s] * G) + products<H3>(out_mlp, a3 + s * H3)) + *out_bias;
     }
   }
 }
