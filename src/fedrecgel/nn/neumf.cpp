@@ -167,14 +167,8 @@ static void add_column_sums(const float* a, int m, int n, float* out) {
   }
 }
 
-static const int AHEAD = 4;  // items are random rows of large tables: ask for them early
-
-static inline void prefetch_row(const float* row, int size) {
+static inline void prefetch(const float* row, int size) {
   for (int i = 0; i < size; i += 16) __builtin_prefetch(row + i, 0, 2);
-}
-
-static inline void prefetch(const float* table, const int64_t* rows, int s, int n, int size) {
-  if (s + AHEAD < n) prefetch_row(table + rows[s + AHEAD] * size, size);
 }
 
 class Memory {  // scratch in one block; aligned, for a load across two cache lines costs two
@@ -196,7 +190,9 @@ struct Network {  // [out, in] matrices, and their transposes for the forward pa
   float out_bias;
 };
 
-struct Client { const int64_t* rows; const float *labels, *weights, *u1, *u2; };
+struct Ahead { const int64_t* rows; int n; };  // items of the next block: random rows of large tables, asked for early
+
+struct Client { const int64_t* rows; const float *labels, *weights, *u1, *u2; Ahead next; };
 
 struct Buffers { float *x, *a1, *a2, *a3, *e1, *e2, *e3; };  // rows v2, activations and ∂L/∂z of a block of examples
 
@@ -207,15 +203,20 @@ struct Sums {  // over a client's examples
 
 static const int BLOCK = 144;  // examples whose buffers fit the L2 cache beside the weights
 
+static void fetch(const Tables& items, const Ahead& next, int quarter) {
+  for (int s = quarter * next.n / 4; s < (quarter + 1) * next.n / 4; s++) {
+    const int64_t row = next.rows[s];
+    prefetch(items.gmf + row * G, G), prefetch(items.mlp + row * M, M), prefetch(items.half + row * H1, H1);
+  }
+}
+
 // h1 where the item half of layer 1 is that of the shared point.
 static void first_layer(int n, const int64_t* rows, const Tables& items, const float* first, float* a1) {
-  for (int s = 0; s < n; s++) {
-    prefetch(items.half, rows, s, n, H1);
+  for (int s = 0; s < n; s++)
     for (int h = 0; h < H1; h += 16) {
       v16 z = load(items.half + rows[s] * H1 + h) + load(first + h);
       store(a1 + s * H1 + h, z > 0 ? z : v16{});
     }
-  }
 }
 
 // ∂L/∂logit of a block into e, ∂L/∂z3, and the sums made of these. `before` are e of the first pass: where v1 was moved
@@ -224,33 +225,35 @@ static void output(int n, const Client& c, const Network& net, const Tables& ite
                    const float* before, bool first_pass, const Buffers& t, float* e, Sums& sums) {
   float scaled[G];
   for (int g = 0; g < G; g++) scaled[g] = u1[g] * net.out_gmf[g];
+  for (int s = 0; s < n; s++)
+    e[s] = sum(products<G>(scaled, items.gmf + c.rows[s] * G) + products<H3>(net.out_mlp, t.a3 + s * H3)) + net.out_bias;
   for (int s = 0; s < n; s++) {
-    const float *v1 = items.gmf + c.rows[s] * G, *a3 = t.a3 + s * H3;
-    prefetch(items.gmf, c.rows, s, n, G);
-    const float moved_by = first_pass ? 0 : before[s];
-    const float z = sum(products<G>(scaled, v1) + products<H3>(net.out_mlp, a3)) + net.out_bias + slope * moved_by;
+    const float z = e[s] + (first_pass ? 0 : slope * before[s]);
     const float small = std::exp(-std::fabs(z)), p = (z >= 0 ? 1.0f : small) / (1 + small);
-    const float error = e[s] = c.weights[s] * (p - c.labels[s]);
+    e[s] = c.weights[s] * (p - c.labels[s]);
+    sums.bias += e[s], sums.errors += e[s] * (first_pass ? e[s] : before[s]);
     if (first_pass) sums.loss += c.weights[s] * (std::max(z, 0.0f) - z * c.labels[s] + std::log1p(small));
-    sums.bias += error, sums.errors += error * (first_pass ? error : moved_by);
-    for (int g = 0; g < G; g += 16) store(sums.gmf + g, load(sums.gmf + g) + error * load(v1 + g));
-    for (int h = 0; h < H3; h += 16) {
-      const v16 e3 = load(a3 + h) > 0 ? error * load(net.out_mlp + h) : v16{};
-      store(t.e3 + s * H3 + h, e3);
-      store(sums.b3 + h, load(sums.b3 + h) + e3);
-      store(sums.mlp + h, load(sums.mlp + h) + error * load(a3 + h));
-    }
   }
+  for (int s = 0; s < n; s++)
+    for (int h = 0; h < H3; h += 16)
+      store(t.e3 + s * H3 + h, load(t.a3 + s * H3 + h) > 0 ? e[s] * load(net.out_mlp + h) : v16{});
+  for (int g = 0; g < G; g += 16) {
+    v16 gmf = load(sums.gmf + g);
+    for (int s = 0; s < n; s++) gmf += e[s] * load(items.gmf + c.rows[s] * G + g);
+    store(sums.gmf + g, gmf);
+  }
+  multiply(1, H3, n, {e, 1, 1}, t.a3, H3, sums.mlp, {sums.mlp});
+  add_column_sums(t.e3, n, H3, sums.b3);
 }
 
 // From h1 (in a1) through the tower and back.
 static void pass(int n, const Client& c, const Network& net, const Tables& items, const float* u1, float slope,
                  const float* before, bool first_pass, const Buffers& t, float* e, Sums& sums) {
-  layer(n, H1, H2, t.a1, net.w2t, net.b2, t.a2);
-  layer(n, H2, H3, t.a2, net.w3t, net.b3, t.a3);
+  layer(n, H1, H2, t.a1, net.w2t, net.b2, t.a2), fetch(items, c.next, 0);
+  layer(n, H2, H3, t.a2, net.w3t, net.b3, t.a3), fetch(items, c.next, 1);
   output(n, c, net, items, u1, slope, before, first_pass, t, e, sums);
-  back(n, H2, H3, t.e3, net.w3, t.a2, t.e2);
-  back(n, H1, H2, t.e2, net.w2, t.a1, t.e1);
+  back(n, H2, H3, t.e3, net.w3, t.a2, t.e2), fetch(items, c.next, 2);
+  back(n, H1, H2, t.e2, net.w2, t.a1, t.e1), fetch(items, c.next, 3);
   add_column_sums(t.e1, n, H1, sums.b1);
 }
 
@@ -294,8 +297,11 @@ static void in_blocks(int n, Action action) {
   for (int from = 0; from < n; from += size) action(from, std::min(size, n - from));
 }
 
-static Client part(const Client& c, int from) {
-  return {c.rows + from, c.labels + from, c.weights + from, c.u1, c.u2};
+// Examples from … from + size of a client's n.
+static Client part(const Client& c, int from, int size, int n) {
+  const int left = n - from - size;
+  const Ahead next = left > 0 ? Ahead{c.rows + from + size, std::min(size, left)} : c.next;
+  return {c.rows + from, c.labels + from, c.weights + from, c.u1, c.u2, next};
 }
 
 // The gradient at (θ_co, θ_ur): of matrices into `to`, of the client's rows, and sums.
@@ -303,11 +309,8 @@ static Sums at_the_point(int n, const Client& c, const Network& net, const Table
                          const Matrices& to, bool add, const Scratch& own, float* row_gmf, float* row_mlp) {
   Sums sums;
   in_blocks(n, [&](int from, int size) {
-    const Client here = part(c, from);
-    for (int s = 0; s < size; s++) {
-      prefetch(items.mlp, here.rows, s, size, M);
-      std::memcpy(own.t.x + s * M, items.mlp + here.rows[s] * M, M * sizeof(float));
-    }
+    const Client here = part(c, from, size, n);
+    for (int s = 0; s < size; s++) std::memcpy(own.t.x + s * M, items.mlp + here.rows[s] * M, M * sizeof(float));
     first_layer(size, here.rows, items, first, own.t.a1);
     pass(size, here, net, items, c.u1, 0, nullptr, true, own.t, own.before + from, sums);
     matrices_and_rows(size, net, c.u1, own.t, own.before + from, to, add || from, sums, row_gmf + from * G,
@@ -339,11 +342,9 @@ static Sums shared_sam(int n, const Client& c, const Network& net, const Tables&
   for (int g = 0; g < G; g++) slope += scale * row[g] * c.u1[g] * moved_gmf[g];
   Sums found;
   in_blocks(n, [&](int from, int size) {
-    const Client here = part(c, from);
-    for (int s = 0; s < size; s++) {
-      prefetch(items.mlp, here.rows, s, size, M);
+    const Client here = part(c, from, size, n);
+    for (int s = 0; s < size; s++)
       moved(items.mlp + here.rows[s] * M, scale, row_mlp + (from + s) * M, own.t.x + s * M, M);
-    }
     layer(size, M, H1, own.t.x, worst.w1t, first, own.t.a1);
     pass(size, here, worst, items, c.u1, slope, own.before + from, false, own.t, own.e, found);
     matrices_and_rows(size, worst, c.u1, own.t, own.e, to, true, found, row_gmf + from * G, row_mlp + from * M);
@@ -363,7 +364,7 @@ static Sums private_sam(int n, const Client& c, const Network& net, const Tables
   moved(c.u1, scale, gmf, gmf, G), moved(first, scale, half, half, H1);
   Sums found;
   in_blocks(n, [&](int from, int size) {
-    const Client here = part(c, from);
+    const Client here = part(c, from, size, n);
     first_layer(size, here.rows, items, half, own.t.a1);
     pass(size, here, net, items, gmf, 0, own.before, false, own.t, own.e, found);
   });
@@ -396,7 +397,8 @@ extern "C" void neumf_gradients(
   for (int c = 0; c < clients; c++) {
     const int n = lengths[c];
     const int64_t at = (int64_t)c * width;
-    const Client client{rows + at, labels + at, weights + at, user + c * (G + M), user + c * (G + M) + G};
+    const Ahead next{rows + at + width, c + 1 < clients ? std::min((int)lengths[c + 1], BLOCK) : 0};
+    const Client client{rows + at, labels + at, weights + at, user + c * (G + M), user + c * (G + M) + G, next};
     float *own_gmf = row_gmf + at * G, *own_mlp = row_mlp + at * M, *own_first = first + c * H1;
     const Sums sums = at_the_point(n, client, net, items, own_first, rho_co > 0 ? own.g : total.w, rho_co == 0, own,
                                    own_gmf, own_mlp);
@@ -440,7 +442,7 @@ extern "C" void neumf_scores(int clients, int width, const int64_t* items, const
       first_layer(n, at, {item_gmf, nullptr, item_half}, first + c * H1, a1);
       for (int s = 0; s < n; s += strip, next += strip) {  // the next block's rows arrive during this one's products
         for (const int64_t* row = next; row < std::min(next + strip, end); row++)
-          prefetch_row(item_half + *row * H1, H1), prefetch_row(item_gmf + *row * G, G);
+          prefetch(item_half + *row * H1, H1), prefetch(item_gmf + *row * G, G);
         layer(std::min(strip, n - s), H1, H2, a1 + s * H1, w2t, b2, a2 + s * H2);
       }
       layer(n, H2, H3, a2, w3t, b3, a3);
