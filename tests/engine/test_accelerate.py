@@ -68,6 +68,24 @@ def test_agrees_with_pytorch(method: Method) -> None:
     close(found[3], reference[3], "scores")
 
 
+def test_the_server_steps_as_with_pytorch() -> None:
+    method = FedRecGEL(**SIZES)
+    fast = accelerated(method)
+    assert isinstance(fast, FedNCF)
+    server = method.init_server(Problem(SPLIT.n_users, SPLIT.n_items), Draws(1))
+    before = {name: value.clone() for name, value in {**server.shared, **server.kept}.items()}
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(3):
+        gradient = {name: torch.randn(value.shape, generator=generator) for name, value in server.shared.items()}
+        wanted, found = method.step_server(server, gradient), fast.step_server(server, gradient)
+        assert all(torch.equal(value, before[name]) for name, value in {**server.shared, **server.kept}.items())
+        for name, value in {**wanted.shared, **wanted.kept}.items():
+            close({**found.shared, **found.kept}[name], value, name)
+        server = wanted
+        before = {name: value.clone() for name, value in {**server.shared, **server.kept}.items()}
+    close(fast.unpack(server.shared)["item_half"], method.unpack(server.shared)["item_half"], "item half")
+
+
 def test_falls_back_where_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert accelerated(Popularity()) is None
     assert accelerated(FedRecGEL(order="user-first")) is None

@@ -24,6 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fedrecgel.nn.neumf import NeuMF
+from fedrecgel.nn.optim import BETA1, BETA2, EPS
 from fedrecgel.tensors import Summed, Tensors
 
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-fno-math-errno")
@@ -82,6 +83,25 @@ class Kernel:
         network = [value for name, value in zip(NETWORK, _network(shared), strict=True) if name != "w1_item"]
         self._call("neumf_scores", items.shape, (items, user, shared["item_gmf"], *network), (), (scores,))
         return scores
+
+    def item_half(self, shared: Tensors) -> Float[Tensor, "n h"]:
+        """As `NeuMF.item_half`."""
+        table = shared["item_mlp"]
+        half = table.new_empty(len(table), self._model.hidden[0])
+        self._call("neumf_item_half", (len(table),), (table, shared["w1_item"]), (), (half,))
+        return half
+
+    def server_adam(self, parameters: Tensors, gradients: Tensors, moments: Tensors, lr: float) -> tuple[Tensors, Tensors]:
+        """As `optim.server_adam`, in one pass over memory."""
+        step = int(moments["step"]) + 1
+        numbers = (1 - BETA1, BETA2, 1 - BETA2, EPS, lr / (1 - BETA1**step), (1 - BETA2**step) ** 0.5)
+        new, kept = {}, {"step": moments["step"] + 1}
+        for name, value in parameters.items():
+            read = (value, gradients[name], moments[f"{name}.m"], moments[f"{name}.v"])
+            written = tuple(torch.empty_like(value) for _ in range(3))
+            self._call("adam", (value.numel(),), read, numbers, written)
+            new[name], kept[f"{name}.m"], kept[f"{name}.v"] = written
+        return new, kept
 
     def _call(
         self,

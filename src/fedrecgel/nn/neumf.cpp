@@ -452,3 +452,24 @@ extern "C" void neumf_scores(int clients, int width, const int64_t* items, const
     }
   }
 }
+
+// The item half of layer 1, W1_item v2, of every item.
+extern "C" void neumf_item_half(int n, const float* item_mlp, const float* w1_item, float* half) {
+  Memory memory(M * H1);
+  float* w1t = memory.take(M * H1);
+  transpose(H1, M, w1_item, w1t);
+  for (int from = 0; from < n; from += BLOCK)
+    multiply(std::min(BLOCK, n - from), H1, M, {item_mlp + (int64_t)from * M, M, 1}, w1t, H1, half + (int64_t)from * H1, {});
+}
+
+// One Adam step into new memory. `new1` and `new2` are 1 - β; `rate` and `root` carry the corrections of m's and v's bias.
+extern "C" void adam(int n, const float* __restrict value, const float* __restrict gradient, const float* __restrict m,
+                     const float* __restrict v, float new1, float beta2, float new2, float eps, float rate, float root,
+                     float* __restrict new_value, float* __restrict new_m, float* __restrict new_v) {
+  for (int i = 0; i < n; i++) {
+    const float g = gradient[i];
+    new_m[i] = m[i] + new1 * (g - m[i]);
+    new_v[i] = beta2 * v[i] + new2 * g * g;
+    new_value[i] = value[i] - rate * new_m[i] / (std::sqrt(new_v[i]) / root + eps);
+  }
+}
