@@ -246,9 +246,14 @@ def available_cores() -> int:
 
 
 def chunks_of(lengths: Int[Tensor, " C"], budget: int) -> Iterator[tuple[int, int]]:
-    """Ranges of clients, longest first, with at most `budget` examples after padding."""
-    start = 0
-    while start < len(lengths):
-        size = max(1, budget // max(1, int(lengths[start])))
-        yield start, min(start + size, len(lengths))
-        start += size
+    """Ranges of clients, longest first, with at most `budget` examples after padding; short ones last.
+
+    The last ones take half of the budget, so that workers finish at about the same time.
+    """
+    sizes = lengths.tolist()
+    start, left = 0, sum(sizes)
+    while start < len(sizes):
+        room = min(budget, max(budget, left) // 2)
+        end = min(start + max(1, room // max(1, sizes[start])), len(sizes))
+        yield start, end
+        start, left = end, left - sum(sizes[start:end])
