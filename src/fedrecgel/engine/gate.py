@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import sqrt
 from typing import Annotated, NamedTuple
 
 import torch
@@ -56,19 +57,19 @@ def admissible(upload: Upload, settings: GateSettings) -> Bool[Tensor, " C"]:
         good &= _norms(upload) <= settings.max_norm
     summed = [value.value.flatten() for value in upload.dense.values() if isinstance(value, Summed)]
     if summed:
-        good &= _square(torch.cat(summed)) ** 0.5 <= settings.max_norm * upload.weight.sum()
+        good &= sqrt(_square(torch.cat(summed))) <= settings.max_norm * upload.weight.sum()
     return good
 
 
 def _bound(upload: Upload) -> float:
     """At least the norm of all uploads together, so of each; no matrix is built, and no number per client."""
-    square = sum(_square(value) for value in upload.rows.values())
+    square = sum((_square(value) for value in upload.rows.values()), start=0.0)
     for value in upload.dense.values():
         if isinstance(value, Factors):  # ‖LᵀR‖ ≤ ‖L‖ ‖R‖
             square += _square(value.left) * _square(value.right)
         elif not isinstance(value, Summed):
             square += _square(value)
-    return square**0.5
+    return sqrt(square)
 
 
 def _square(value: Tensor) -> float:

@@ -28,6 +28,7 @@ from fedrecgel.nn.optim import BETA1, BETA2, EPS
 from fedrecgel.tensors import Summed, Tensors
 
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-fno-math-errno")
+SOURCES = ("matrices.cpp", "neumf.cpp")
 NETWORK = ("item_half", "w1_user", "w1_item", "b1", "w2", "b2", "w3", "b3", "out_gmf", "out_mlp", "out_bias")
 """Shared tensors in the order of the kernel's arguments."""
 SUMMED = NETWORK[1:]
@@ -91,7 +92,9 @@ class Kernel:
         self._call("neumf_item_half", (len(table),), (table, shared["w1_item"]), (), (half,))
         return half
 
-    def server_adam(self, parameters: Tensors, gradients: Tensors, moments: Tensors, lr: float) -> tuple[Tensors, Tensors]:
+    def server_adam(
+        self, parameters: Tensors, gradients: Tensors, moments: Tensors, lr: float
+    ) -> tuple[Tensors, Tensors]:
         """As `optim.server_adam`, in one pass over memory."""
         step = int(moments["step"]) + 1
         numbers = (1 - BETA1, BETA2, 1 - BETA2, EPS, lr / (1 - BETA1**step), (1 - BETA2**step) ** 0.5)
@@ -139,8 +142,8 @@ def kernel(model: NeuMF) -> Kernel | None:
 
 def _library(sizes: tuple[int, ...]) -> Path:
     """Path of the compiled kernel."""
-    source = files("fedrecgel.nn").joinpath("neumf.cpp").read_text(encoding="utf-8")
-    return compile_cached(source, dict(zip(("G", "M", "H1", "H2", "H3"), sizes, strict=True)))
+    parts = [files("fedrecgel.nn").joinpath(name).read_text(encoding="utf-8") for name in SOURCES]
+    return compile_cached("\n".join(parts), dict(zip(("G", "M", "H1", "H2", "H3"), sizes, strict=True)))
 
 
 def compile_cached(source: str, macros: Mapping[str, int]) -> Path:

@@ -1,185 +1,7 @@
 // NeuMF's sharpness-aware gradients for a batch of clients, one client after another with everything in the L2 cache.
 //
-// The same mathematics as neumf.py, which is the reference: names and equations there. Plain C++17 with the vector
-// extension of GCC; sizes are macros, all multiples of 16. Matrices are row-major.
-
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <memory>
-
-typedef float v16 __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int i16v __attribute__((vector_size(64)));
-
-static inline v16 load(const float* p) { return *reinterpret_cast<const v16*>(p); }
-static inline void store(float* p, v16 v) { *reinterpret_cast<v16*>(p) = v; }
-
-// ---- C = A B + start: A is [m, k] with any strides, B is [k, n] --------------------------------------------------
-
-struct Left { const float* at; int row, column; };  // A and its strides
-
-struct Rest {  // what happens to C before it is stored
-  const float* start = nullptr;   // added: C itself or, with stride 0, one bias row for all; else nothing
-  int stride = 0;
-  bool relu = false;
-  const float* active = nullptr;  // laid out as C: entries pass only where this is positive, as behind a ReLU
-};
-
-template <int MR, int NV>
-static inline void tile(int k, Left a, const float* b, int ldb, float* c, int ldc, const Rest& rest) {
-  v16 acc[MR][NV];
-#pragma GCC unroll 16
-  for (int i = 0; i < MR; i++)
-#pragma GCC unroll 4
-    for (int j = 0; j < NV; j++) acc[i][j] = rest.start ? load(rest.start + i * rest.stride + 16 * j) : v16{};
-  for (int p = 0; p < k; p++, a.at += a.column, b += ldb) {
-    v16 row[NV];
-#pragma GCC unroll 4
-    for (int j = 0; j < NV; j++) row[j] = load(b + 16 * j);
-#pragma GCC unroll 16
-    for (int i = 0; i < MR; i++)
-#pragma GCC unroll 4
-      for (int j = 0; j < NV; j++) acc[i][j] += a.at[i * a.row] * row[j];
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < MR; i++)
-#pragma GCC unroll 4
-    for (int j = 0; j < NV; j++) {
-      v16 value = acc[i][j];
-      if (rest.relu) value = value > 0 ? value : v16{};
-      if (rest.active) value = load(rest.active + i * ldc + 16 * j) > 0 ? value : v16{};
-      store(c + i * ldc + 16 * j, value);
-    }
-}
-
-// As many tiles of MR rows as fit, then one of exactly the rows that are left.
-template <int MR, int NV>
-static void panel(int m, int k, Left a, const float* b, int ldb, float* c, int ldc, Rest rest) {
-  for (; m >= MR; m -= MR) {
-    tile<MR, NV>(k, a, b, ldb, c, ldc, rest);
-    a.at += MR * a.row, c += MR * ldc;
-    if (rest.start) rest.start += MR * rest.stride;
-    if (rest.active) rest.active += MR * ldc;
-  }
-  if constexpr (MR > 1)
-    if (m > 0) panel<MR - 1, NV>(m, k, a, b, ldb, c, ldc, rest);
-}
-
-static void multiply(int m, int n, int k, Left a, const float* b, int ldb, float* c, const Rest& rest) {
-  for (int j = 0; j < n;) {
-    const Rest here{rest.start ? rest.start + j : nullptr, rest.stride, rest.relu, rest.active ? rest.active + j : nullptr};
-    if (j + 64 <= n) panel<6, 4>(m, k, a, b + j, ldb, c + j, n, here), j += 64;
-    else if (j + 32 <= n) panel<12, 2>(m, k, a, b + j, ldb, c + j, n, here), j += 32;
-    else panel<12, 1>(m, k, a, b + j, ldb, c + j, n, here), j += 16;
-  }
-}
-
-// h = relu(x Wᵀ + b) for n examples; Wᵀ is [in, out].
-static void layer(int n, int in, int out, const float* x, const float* wt, const float* bias, float* h) {
-  multiply(n, out, in, {x, in, 1}, wt, out, h, {bias, 0, true});
-}
-
-// ∂L/∂z of a layer from that of the next, whose matrix is W [out, in], through the ReLU between them.
-static void back(int n, int in, int out, const float* error, const float* w, const float* active, float* to) {
-  multiply(n, in, out, {error, out, 1}, w, in, to, {nullptr, 0, false, active});
-}
-
-// to (+)= errorᵀ x, the gradient of a weight matrix [out, in].
-static void outer(int n, int in, int out, const float* error, const float* x, int ldx, float* to, bool add) {
-  multiply(out, in, n, {error, 1, out}, x, ldx, to, {add ? to : nullptr, in});
-}
-
-// ---- small helpers ----------------------------------------------------------------------------------------------
-
-template <int H>
-static inline void exchange(v16* r) {  // swap the off-diagonal blocks of size H
-  i16v up, down;
-  for (int l = 0; l < 16; l++) {
-    up[l] = (l & H) ? 16 + l - H : l;
-    down[l] = (l & H) ? 16 + l : l + H;
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; i++)
-    if (!(i & H)) {
-      v16 a = r[i], b = r[i + H];
-      r[i] = __builtin_shuffle(a, b, up);
-      r[i + H] = __builtin_shuffle(a, b, down);
-    }
-}
-
-// p = w + scale g, all [m, n], and its transpose; without p only the transpose.
-static void moved_both(int m, int n, const float* w, float scale, const float* g, float* p, float* pt) {
-  for (int i = 0; i < m; i += 16)
-    for (int j = 0; j < n; j += 16) {
-      v16 r[16];
-#pragma GCC unroll 16
-      for (int k = 0; k < 16; k++) {
-        const int at = (i + k) * n + j;
-        r[k] = load(w + at);
-        if (p) store(p + at, r[k] += scale * load(g + at));
-      }
-      exchange<8>(r), exchange<4>(r), exchange<2>(r), exchange<1>(r);
-#pragma GCC unroll 16
-      for (int k = 0; k < 16; k++) store(pt + (j + k) * m + i, r[k]);
-    }
-}
-
-static void transpose(int m, int n, const float* from, float* to) { moved_both(m, n, from, 0, nullptr, nullptr, to); }
-
-static inline float sum(v16 v) {  // by halves: sixteen additions in a row would wait for each other
-  v += __builtin_shuffle(v, i16v{8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7});
-  v += __builtin_shuffle(v, i16v{4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11});
-  v += __builtin_shuffle(v, i16v{2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13});
-  return v[0] + v[1];
-}
-
-template <int N>
-static inline v16 products(const float* a, const float* b) {  // their sum is the scalar product
-  v16 s{};
-  for (int i = 0; i < N; i += 16) s += load(a + i) * load(b + i);
-  return s;
-}
-
-static float dot(const float* a, const float* b, int n) {
-  v16 s0{}, s1{};
-  int i = 0;
-  for (; i + 32 <= n; i += 32) {
-    s0 += load(a + i) * load(b + i);
-    s1 += load(a + i + 16) * load(b + i + 16);
-  }
-  for (; i < n; i += 16) s0 += load(a + i) * load(b + i);
-  return sum(s0 + s1);
-}
-
-static double squared(const float* a, int n) { return dot(a, a, n); }
-
-static inline void moved(const float* from, float scale, const float* by, float* to, int n) {  // to = from + scale by
-  for (int i = 0; i < n; i += 16) store(to + i, load(from + i) + scale * load(by + i));
-}
-
-static void add_column_sums(const float* a, int m, int n, float* out) {
-  for (int j = 0; j < n; j += 16) {
-    v16 s = load(out + j);
-    for (int i = 0; i < m; i++) s += load(a + i * n + j);
-    store(out + j, s);
-  }
-}
-
-static inline void prefetch(const float* row, int size) {
-  for (int i = 0; i < size; i += 16) __builtin_prefetch(row + i, 0, 2);
-}
-
-class Memory {  // scratch in one block; aligned, for a load across two cache lines costs two
- public:
-  explicit Memory(size_t n) : held(static_cast<float*>(std::aligned_alloc(64, (4 * n + 63) / 64 * 64)), std::free), free(held.get()) {}
-  float* take(size_t n) { return (free += (n + 15) / 16 * 16) - (n + 15) / 16 * 16; }
-
- private:
-  std::unique_ptr<float, decltype(&std::free)> held;
-  float* free;
-};
+// The same mathematics as neumf.py, which is the reference: names and equations there. Sizes are macros, all multiples of
+// 16. Compiled behind matrices.cpp by native.py.
 
 // ---- the model --------------------------------------------------------------------------------------------------
 
@@ -194,7 +16,7 @@ struct Ahead { const int64_t* rows; int n; };  // items of the next block: rando
 
 struct Client { const int64_t* rows; const float *labels, *weights, *u1, *u2; Ahead next; };
 
-struct Buffers { float *x, *a1, *a2, *a3, *e1, *e2, *e3; };  // rows v2, activations and ∂L/∂z of a block of examples
+struct Buffers { float *x, *a1, *a2, *a3, *e1, *e2, *e3; };  // rows v2, activations and ∂L/∂z of a block
 
 struct Sums {  // over a client's examples
   float b1[H1]{}, b2[H2]{}, b3[H3]{}, gmf[G]{}, mlp[H3]{};  // gradients of biases; Σ e v1; of out_mlp
@@ -219,14 +41,16 @@ static void first_layer(int n, const int64_t* rows, const Tables& items, const f
     }
 }
 
-// ∂L/∂logit of a block into e, ∂L/∂z3, and the sums made of these. `before` are e of the first pass: where v1 was moved
-// by them its part of the logit is known from `slope`, so the moved v1 is never built.
+// ∂L/∂logit of a block into e, ∂L/∂z3, and the sums made of these. `before` is e of the first pass: where v1 was moved
+// along it, its part of the logit follows from `slope`, so the moved v1 is never built.
 static void output(int n, const Client& c, const Network& net, const Tables& items, const float* u1, float slope,
                    const float* before, bool first_pass, const Buffers& t, float* e, Sums& sums) {
   float scaled[G];
   for (int g = 0; g < G; g++) scaled[g] = u1[g] * net.out_gmf[g];
-  for (int s = 0; s < n; s++)
-    e[s] = sum(products<G>(scaled, items.gmf + c.rows[s] * G) + products<H3>(net.out_mlp, t.a3 + s * H3)) + net.out_bias;
+  for (int s = 0; s < n; s++) {
+    const v16 gmf = products<G>(scaled, items.gmf + c.rows[s] * G), mlp = products<H3>(net.out_mlp, t.a3 + s * H3);
+    e[s] = sum(gmf + mlp) + net.out_bias;
+  }
   for (int s = 0; s < n; s++) {
     const float z = e[s] + (first_pass ? 0 : slope * before[s]);
     const float small = std::exp(-std::fabs(z)), p = (z >= 0 ? 1.0f : small) / (1 + small);
@@ -285,7 +109,8 @@ static void matrices_and_rows(int n, const Network& net, const float* u1, const 
 }
 
 static void add_small(const Sums& sums, const float* u1, const Gradient& to) {
-  moved(to.b2, 1, sums.b2, to.b2, H2), moved(to.b3, 1, sums.b3, to.b3, H3), moved(to.out_mlp, 1, sums.mlp, to.out_mlp, H3);
+  moved(to.b2, 1, sums.b2, to.b2, H2), moved(to.b3, 1, sums.b3, to.b3, H3);
+  moved(to.out_mlp, 1, sums.mlp, to.out_mlp, H3);
   for (int g = 0; g < G; g++) to.out_gmf[g] += u1[g] * sums.gmf[g];
   *to.out_bias += sums.bias;
 }
@@ -391,7 +216,8 @@ extern "C" void neumf_gradients(
   const Tables items{item_gmf, item_mlp, item_half};
   const Network net{w1_item, nullptr, w2, w2t, b2, w3, w3t, b3, out_gmf, out_mlp, *out_bias};
   const Gradient total{{w1_sum, w2_sum, w3_sum}, b2_sum, b3_sum, gmf_sum, mlp_sum, bias_sum};
-  float *first = take(clients * H1), *d_shared = take(clients * H1), *d_user = take(clients * H1), *u2 = take(clients * M);
+  float *first = take(clients * H1), *d_shared = take(clients * H1), *d_user = take(clients * H1);
+  float* u2 = take(clients * M);
   multiply(clients, H1, M, {user + G, G + M, 1}, w1_user_t, H1, first, {b1});  // W1_user u2 + b1
 
   for (int c = 0; c < clients; c++) {
@@ -458,11 +284,13 @@ extern "C" void neumf_item_half(int n, const float* item_mlp, const float* w1_it
   Memory memory(M * H1);
   float* w1t = memory.take(M * H1);
   transpose(H1, M, w1_item, w1t);
-  for (int from = 0; from < n; from += BLOCK)
-    multiply(std::min(BLOCK, n - from), H1, M, {item_mlp + (int64_t)from * M, M, 1}, w1t, H1, half + (int64_t)from * H1, {});
+  for (int64_t from = 0; from < n; from += BLOCK) {
+    const int size = std::min<int64_t>(BLOCK, n - from);
+    multiply(size, H1, M, {item_mlp + from * M, M, 1}, w1t, H1, half + from * H1, {});
+  }
 }
 
-// One Adam step into new memory. `new1` and `new2` are 1 - β; `rate` and `root` carry the corrections of m's and v's bias.
+// One Adam step into new memory. `new1` and `new2` are 1 - β; `rate` and `root` correct the bias of m and v.
 extern "C" void adam(int n, const float* __restrict value, const float* __restrict gradient, const float* __restrict m,
                      const float* __restrict v, float new1, float beta2, float new2, float eps, float rate, float root,
                      float* __restrict new_value, float* __restrict new_m, float* __restrict new_v) {
