@@ -83,6 +83,21 @@ def test_clients_of_several_blocks_agree(method: Method) -> None:
     assert_agree(method, split)
 
 
+def test_a_client_without_examples_changes_nothing() -> None:
+    method = FedRecGEL(**SIZES)
+    fast = accelerated(method)
+    assert fast is not None
+    draws, problem, ids = Draws(1), Problem(SPLIT.n_users, SPLIT.n_items), torch.arange(4)
+    down = Download(method.unpack(method.init_server(problem, draws).shared))
+    private, batch = method.init_clients(problem, ids, draws), Federation(SPLIT).batch(ids, 0, draws)
+    batch = replace(batch, mask=batch.mask & (ids > 0)[:, None], row_mask=batch.row_mask & (ids > 0)[:, None])
+    results = [kind.client_update(private, down, batch, 0, draws) for kind in (method, fast)]
+    means = [Plain().collect([result.upload], SPLIT.n_items, method.server_needs).mean() for result in results]
+    for name, value in means[0].items():
+        close(means[1][name], value, name)
+    assert not results[1].private["user_m"][0].any()
+
+
 def test_the_server_steps_as_with_pytorch() -> None:
     method = FedRecGEL(**SIZES)
     fast = accelerated(method)

@@ -69,9 +69,9 @@ class Kernel:
     ) -> Gradients:
         """Both sharpness-aware gradients of C clients at (θ_co, θ_ur); radius 0 gives the plain gradient."""
         (clients, width), new = rows.shape, user.new_empty
-        loss, h_user = new(clients), torch.empty_like(user)
+        loss, h_user = new(clients), new(user.shape)
         row_gmf, row_mlp = (new(clients, width, size) for size in (self._model.gmf_dim, self._model.mlp_dim))
-        sums = {name: torch.zeros_like(shared[name]) for name in SUMMED}
+        sums = {name: user.new_zeros(shared[name].shape) for name in SUMMED}
         read = (lengths, rows, labels, weights, user, shared["item_gmf"], shared["item_mlp"], *_network(shared))
         written = (loss, h_user, row_gmf, row_mlp, *sums.values())
         self._call("neumf_gradients", (clients, width), read, (rho_co, rho_ur), written)
@@ -101,7 +101,7 @@ class Kernel:
         new, kept = {}, {"step": moments["step"] + 1}
         for name, value in parameters.items():
             read = (value, gradients[name], moments[f"{name}.m"], moments[f"{name}.v"])
-            written = tuple(torch.empty_like(value) for _ in range(3))
+            written = tuple(value.new_empty(value.shape) for _ in range(3))
             self._call("adam", (value.numel(),), read, numbers, written)
             new[name], kept[f"{name}.m"], kept[f"{name}.v"] = written
         return new, kept

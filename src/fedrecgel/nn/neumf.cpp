@@ -230,8 +230,8 @@ extern "C" void neumf_gradients(
                                    own_gmf, own_mlp);
     const Sums user_sums =
         rho_ur > 0 ? private_sam(n, client, net, items, rho_ur, sums, own_first, w1_user_square, own) : sums;
-    const Sums shared_sums = rho_co > 0 ? shared_sam(n, client, net, items, rho_co, sums, own_first, total.w, own,
-                                                     own_gmf, own_mlp) : sums;
+    const Sums shared_sums = rho_co > 0 && n > 0 ? shared_sam(n, client, net, items, rho_co, sums, own_first, total.w,
+                                                              own, own_gmf, own_mlp) : sums;
     add_small(shared_sums, client.u1, total);
     loss[c] = sums.loss;
     for (int g = 0; g < G; g++) h_user[c * (G + M) + g] = out_gmf[g] * user_sums.gmf[g];
