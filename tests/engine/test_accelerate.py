@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from tests.builders import random_split
+from tests.builders import random_interactions, random_split
 
 import fedrecgel as fr
 from fedrecgel.data.federation import Federation
+from fedrecgel.data.split import Split, leave_one_out
 from fedrecgel.draws import Draws
 from fedrecgel.engine.accelerate import accelerated
 from fedrecgel.methods.base import Download, Method, Problem
@@ -40,25 +42,24 @@ def close(found: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
     assert float((found - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max()), what
 
 
-def update(method: Method) -> tuple[Tensors, Tensors, torch.Tensor, torch.Tensor]:
+def update(method: Method, split: Split = SPLIT) -> tuple[Tensors, Tensors, torch.Tensor, torch.Tensor]:
     """Mean upload, private tensors, losses and scores of one round with thirtyfold embeddings."""
-    draws, problem = Draws(1), Problem(SPLIT.n_users, SPLIT.n_items)
-    ids = torch.arange(SPLIT.n_users)
+    draws, problem = Draws(1), Problem(split.n_users, split.n_items)
+    ids = torch.arange(split.n_users)
     server = method.init_server(problem, draws)
     shared = {name: value * (30 if name.startswith("item") else 1) for name, value in server.shared.items()}
     down = Download(method.unpack(shared))
     private = method.init_clients(problem, ids, draws)
-    result = method.client_update(private, down, Federation(SPLIT).batch(ids, 0, draws), 0, draws)
-    mean = Plain().collect([result.upload], SPLIT.n_items, method.server_needs).mean()
-    items = torch.arange(SPLIT.n_items).expand(SPLIT.n_users, -1)
+    result = method.client_update(private, down, Federation(split).batch(ids, 0, draws), 0, draws)
+    mean = Plain().collect([result.upload], split.n_items, method.server_needs).mean()
+    items = torch.arange(split.n_items).expand(split.n_users, -1)
     return mean, result.private.tensors, result.loss, method.score(private, down, items)
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda m: f"{type(m).__name__}-{m.user_optimiser}")
-def test_agrees_with_pytorch(method: Method) -> None:
+def assert_agree(method: Method, split: Split) -> None:
     fast = accelerated(method)
     assert fast is not None
-    reference, found = update(method), update(fast)
+    reference, found = update(method, split), update(fast, split)
     for name, value in reference[0].items():
         close(found[0][name], value, name)
     # Adam's first step is g / |g|: compare what it was made of.
@@ -66,6 +67,53 @@ def test_agrees_with_pytorch(method: Method) -> None:
     close(found[1][name], reference[1][name], name)
     close(found[2], reference[2], "loss")
     close(found[3], reference[3], "scores")
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: f"{type(m).__name__}-{m.user_optimiser}")
+def test_agrees_with_pytorch(method: Method) -> None:
+    assert_agree(method, SPLIT)
+
+
+@pytest.mark.parametrize("method", METHODS[1:4], ids=lambda m: f"{m.rho_co}-{m.rho_ur}")
+def test_clients_of_several_blocks_agree(method: Method) -> None:
+    """The kernel cuts a client's examples into blocks; here some have one, some up to five."""
+    split = leave_one_out(random_interactions(12, 1500, longest=160))
+    lengths = (5 * split.train.sizes(np.arange(12))).tolist()
+    assert min(lengths) < 144 < 2 * 144 < max(lengths)
+    assert_agree(method, split)
+
+
+def test_a_client_without_examples_changes_nothing() -> None:
+    method = FedRecGEL(**SIZES)
+    fast = accelerated(method)
+    assert fast is not None
+    draws, problem, ids = Draws(1), Problem(SPLIT.n_users, SPLIT.n_items), torch.arange(4)
+    down = Download(method.unpack(method.init_server(problem, draws).shared))
+    private, batch = method.init_clients(problem, ids, draws), Federation(SPLIT).batch(ids, 0, draws)
+    batch = replace(batch, mask=batch.mask & (ids > 0)[:, None], row_mask=batch.row_mask & (ids > 0)[:, None])
+    results = [kind.client_update(private, down, batch, 0, draws) for kind in (method, fast)]
+    means = [Plain().collect([result.upload], SPLIT.n_items, method.server_needs).mean() for result in results]
+    for name, value in means[0].items():
+        close(means[1][name], value, name)
+    assert not results[1].private["user_m"][0].any()
+
+
+def test_the_server_steps_as_with_pytorch() -> None:
+    method = FedRecGEL(**SIZES)
+    fast = accelerated(method)
+    assert isinstance(fast, FedNCF)
+    server = method.init_server(Problem(SPLIT.n_users, SPLIT.n_items), Draws(1))
+    before = {name: value.clone() for name, value in {**server.shared, **server.kept}.items()}
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(3):
+        gradient = {name: torch.randn(value.shape, generator=generator) for name, value in server.shared.items()}
+        wanted, found = method.step_server(server, gradient), fast.step_server(server, gradient)
+        assert all(torch.equal(value, before[name]) for name, value in {**server.shared, **server.kept}.items())
+        for name, value in {**wanted.shared, **wanted.kept}.items():
+            close({**found.shared, **found.kept}[name], value, name)
+        server = wanted
+        before = {name: value.clone() for name, value in {**server.shared, **server.kept}.items()}
+    close(fast.unpack(server.shared)["item_half"], method.unpack(server.shared)["item_half"], "item half")
 
 
 def test_falls_back_where_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

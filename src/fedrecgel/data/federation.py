@@ -205,33 +205,27 @@ class Examples:
 
     def batch(self, first: int, last: int) -> ClientBatch:
         """Clients first … last - 1, padded to the longest of them."""
-        examples = _Padding(self.start[first : last + 1])
-        rows = _Padding(self.row_start[first : last + 1])
-        slots = self.inverse[examples.all] - np.repeat(self.row_start[first:last], examples.lengths)
-        everywhere = self._padded(examples, np.ones(len(slots), dtype=bool))
+        mask, here = _padding(self.start[first : last + 1])
+        row_mask, rows = _padding(self.row_start[first : last + 1])
+        offsets = np.repeat(self.row_start[first:last], mask.sum(1))
         return ClientBatch(
             ids=self.ids[first:last],
-            items=self._padded(examples, self.items[examples.all]),
-            labels=self._padded(examples, self.positive[examples.all]).to(self.dtype),
-            mask=everywhere,
-            rows=self._padded(rows, self.rows[rows.all]),
-            row_counts=self._padded(rows, self.row_counts[rows.all]),
-            row_mask=self._padded(rows, np.ones(len(rows.at[0]), dtype=bool)),
-            slots=self._padded(examples, slots),
+            items=self._padded(mask, self.items[here]),
+            labels=self._padded(mask, self.positive[here]).to(self.dtype),
+            mask=torch.from_numpy(mask).to(self.device),
+            rows=self._padded(row_mask, self.rows[rows]),
+            row_counts=self._padded(row_mask, self.row_counts[rows]),
+            row_mask=torch.from_numpy(row_mask).to(self.device),
+            slots=self._padded(mask, self.inverse[here] - offsets),
         )
 
-    def _padded(self, padding: _Padding, values: npt.NDArray[np.generic]) -> Tensor:
-        out = np.zeros((len(padding.lengths), padding.width), dtype=values.dtype)
-        out[padding.at] = values
+    def _padded(self, mask: npt.NDArray[np.bool_], values: npt.NDArray[np.generic]) -> Tensor:
+        out = np.zeros(mask.shape, dtype=values.dtype)
+        out[mask] = values
         return torch.from_numpy(out).to(self.device)
 
 
-class _Padding:
-    """From flat positions to (client, column)."""
-
-    def __init__(self, start: IntArray) -> None:
-        self.all = slice(int(start[0]), int(start[-1]))
-        self.lengths = np.diff(start)
-        self.width = int(self.lengths.max(initial=0))
-        owner = np.repeat(np.arange(len(self.lengths)), self.lengths)
-        self.at = (owner, np.arange(len(owner)) - np.repeat(start[:-1] - start[0], self.lengths))
+def _padding(start: IntArray) -> tuple[npt.NDArray[np.bool_], slice]:
+    """Where clients' entries stand in a rectangle, row by row, and where in the flat arrays."""
+    lengths = np.diff(start)
+    return np.arange(lengths.max(initial=0)) < lengths[:, None], slice(int(start[0]), int(start[-1]))

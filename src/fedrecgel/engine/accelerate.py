@@ -9,11 +9,12 @@ from torch import Tensor
 
 from fedrecgel.data.federation import ClientBatch
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import ClientResult, Download, Method, Upload
+from fedrecgel.methods.base import ClientResult, Download, Method, Server, Upload
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrecgel import FedRecGEL
 from fedrecgel.nn.native import kernel, usable
 from fedrecgel.tables import State
+from fedrecgel.tensors import Tensors
 
 
 def accelerated(method: Method) -> Method | None:
@@ -44,7 +45,25 @@ def _native_update(
 
 
 class NativeScores(FedNCF):
-    """Scores through the kernel."""
+    """What both methods do beside a client update, through the kernel."""
+
+    def footprint(self, n_examples: Int[Tensor, " C"], n_items: int) -> Int[Tensor, " C"]:
+        """The kernel keeps item rows of a chunk, but activations of one block only."""
+        return (n_examples + 1) // 2
+
+    def unpack(self, shared: Tensors) -> Tensors:
+        """As FedNCF."""
+        compiled = kernel(self.model)
+        if compiled is None or not usable(shared["item_mlp"].dtype, shared["item_mlp"].device):
+            return super().unpack(shared)
+        return {**shared, "item_half": compiled.item_half(shared)}
+
+    def step_server(self, server: Server, gradient: Tensors) -> Server:
+        """As FedNCF."""
+        compiled, table = kernel(self.model), server.shared["item_mlp"]
+        if self.server_optimiser != "adam" or compiled is None or not usable(table.dtype, table.device):
+            return super().step_server(server, gradient)
+        return Server(*compiled.server_adam(server.shared, gradient, server.kept, self.server_lr))
 
     def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
         """As FedNCF."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import sqrt
 from typing import Annotated, NamedTuple
 
 import torch
@@ -51,34 +52,45 @@ def sift(result: ClientResult, settings: GateSettings) -> ClientResult:
 
 def admissible(upload: Upload, settings: GateSettings) -> Bool[Tensor, " C"]:
     """Whether each client's upload is finite and at most `max_norm` long; a NaN anywhere fails the comparison."""
-    summed = {name: value.value for name, value in upload.dense.items() if isinstance(value, Summed)}
-    bound = _norms(upload, exact=False)
-    good = bound <= settings.max_norm
-    if not good.all():
-        good = _norms(upload, exact=True) <= settings.max_norm
+    good = (upload.weight > 0) & (upload.weight <= settings.max_weight)
+    if not _bound(upload) <= settings.max_norm:  # of all together: one bad client, or many
+        good &= _norms(upload) <= settings.max_norm
+    summed = [value.value.flatten() for value in upload.dense.values() if isinstance(value, Summed)]
     if summed:
-        together = torch.stack([torch.linalg.vector_norm(value) for value in summed.values()])
-        good &= torch.linalg.vector_norm(together) <= settings.max_norm * upload.weight.sum()
-    return good & (upload.weight > 0) & (upload.weight <= settings.max_weight)
+        good &= sqrt(_square(torch.cat(summed))) <= settings.max_norm * upload.weight.sum()
+    return good
 
 
-def _norms(upload: Upload, *, exact: bool) -> Float[Tensor, " C"]:
-    """Norm of each client's upload; not exact means at most this, without building a matrix per client."""
-    squares = torch.zeros_like(upload.weight)
+def _bound(upload: Upload) -> float:
+    """At least the norm of all uploads together, so of each; no matrix is built, and no number per client."""
+    square = sum((_square(value) for value in upload.rows.values()), start=0.0)
     for value in upload.dense.values():
-        if isinstance(value, Factors) and not exact:  # ‖LᵀR‖ ≤ ‖L‖ ‖R‖
-            squares = squares + (_length(value.left) * _length(value.right)).square()
+        if isinstance(value, Factors):  # ‖LᵀR‖ ≤ ‖L‖ ‖R‖
+            square += _square(value.left) * _square(value.right)
         elif not isinstance(value, Summed):
+            square += _square(value)
+    return sqrt(square)
+
+
+def _square(value: Tensor) -> float:
+    """Squared norm, in at least single precision; infinite where it overflows."""
+    flat = value.flatten()
+    flat = flat if flat.dtype in (torch.float32, torch.float64) else flat.float()
+    return float(torch.dot(flat, flat))
+
+
+def _norms(upload: Upload) -> Float[Tensor, " C"]:
+    """Norm of each client's upload."""
+    squares = torch.zeros_like(upload.weight)
+    for value in (*upload.dense.values(), *upload.rows.values()):
+        if not isinstance(value, Summed):
             squares = squares + _length(value.each() if isinstance(value, Factors) else value).square()
-    for value in upload.rows.values():
-        squares = squares + _length(value).square()
     return squares.sqrt()
 
 
 def _length(value: Tensor) -> Float[Tensor, " C"]:
-    found: Tensor = torch.linalg.vector_norm(
-        value.unsqueeze(1).flatten(1), dim=1
-    )  # a number per client is a vector too
+    flat = value.unsqueeze(1).flatten(1)  # a number per client is a vector too
+    found: Tensor = torch.linalg.vector_norm(flat, dim=1)
     return found
 
 

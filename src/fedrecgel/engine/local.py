@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, TypeVar
 
 import numpy as np
@@ -19,6 +22,7 @@ from torch import Tensor
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.split import NO_ITEM
 from fedrecgel.draws import Draws
+from fedrecgel.engine.accelerate import NativeScores
 from fedrecgel.engine.gate import GateSettings, sift
 from fedrecgel.engine.run import Trained
 from fedrecgel.engine.store import ClientStore
@@ -62,6 +66,7 @@ class LocalEngine:
     ) -> None:
         self.method, self.federation, self.channel, self.store, self.draws = method, federation, channel, store, draws
         self.settings, self.gate = settings or LocalSettings(), gate or GateSettings()
+        keep_freed_memory()
         # One intra-op thread each: many small operations gain nothing from more, and sums keep one order.
         self._n_workers = self.settings.workers or available_cores()
         self._workers = ThreadPoolExecutor(self._n_workers, initializer=torch.set_num_threads, initargs=(1,))
@@ -138,6 +143,9 @@ class LocalEngine:
 
     def _in_order(self, function: Callable[[A], B], inputs: Iterable[A]) -> Iterator[B]:
         """Results of the workers in the order of the inputs; only a few wait, however slow the consumer is."""
+        if self._n_workers == 1:  # here, where the caller finds them in its cache
+            yield from (_alone(function, value) for value in inputs)
+            return
         waiting: deque[Future[B]] = deque()
         for value in inputs:
             waiting.append(self._workers.submit(function, value))
@@ -169,7 +177,8 @@ class LocalEngine:
         split = self.federation.split
         (test, candidates), everyone = self._held_out(held_out), self.ranked(held_out).numpy()
         per_client = split.n_items if against == "catalogue" else candidates.shape[1] + 1
-        size = max(1, self.settings.chunk_scores // per_client)
+        blocks = 4 if isinstance(self.method, NativeScores) else 1  # the kernel cuts them into small ones itself
+        size = max(1, blocks * self.settings.chunk_scores // per_client)
         down = self.channel.open(down)
         shared = self.method.unpack(down.shared)
 
@@ -211,15 +220,40 @@ class LocalEngine:
         return mask
 
 
+def _alone(function: Callable[[A], B], value: A) -> B:
+    """Call it with one intra-op thread."""
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return function(value)
+    finally:
+        torch.set_num_threads(usual)
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Ask glibc not to return memory that the next chunk takes again: new pages cost up to 5% of a round."""
+    mmap_threshold, trim_threshold = -3, -1  # as malloc.h numbers them
+    with suppress(OSError, AttributeError, TypeError):  # other systems, other allocators
+        library = ctypes.CDLL(None)
+        library.mallopt(mmap_threshold, 32 << 20)
+        library.mallopt(trim_threshold, 256 << 20)
+
+
 def available_cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def chunks_of(lengths: Int[Tensor, " C"], budget: int) -> Iterator[tuple[int, int]]:
-    """Ranges of clients, longest first, with at most `budget` examples after padding."""
-    start = 0
-    while start < len(lengths):
-        size = max(1, budget // max(1, int(lengths[start])))
-        yield start, min(start + size, len(lengths))
-        start += size
+    """Ranges of clients, longest first, with at most `budget` examples after padding; short ones last.
+
+    The last ones take half of the budget, so that workers finish at about the same time.
+    """
+    sizes = lengths.tolist()
+    start, left = 0, sum(sizes)
+    while start < len(sizes):
+        room = min(budget, max(budget, left) // 2)
+        end = min(start + max(1, room // max(1, sizes[start])), len(sizes))
+        yield start, end
+        start, left = end, left - sum(sizes[start:end])

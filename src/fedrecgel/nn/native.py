@@ -24,12 +24,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fedrecgel.nn.neumf import NeuMF
+from fedrecgel.nn.optim import BETA1, BETA2, EPS
 from fedrecgel.tensors import Summed, Tensors
 
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-fno-math-errno")
+SOURCES = ("matrices.cpp", "neumf.cpp")
 NETWORK = ("item_half", "w1_user", "w1_item", "b1", "w2", "b2", "w3", "b3", "out_gmf", "out_mlp", "out_bias")
 """Shared tensors in the order of the kernel's arguments."""
-SUMMED = ("w1_item", "w2", "b2", "w3", "b3", "out_gmf", "out_mlp", "out_bias")
+SUMMED = NETWORK[1:]
 """Their gradients come back as sums over clients."""
 LANES = 16
 """All sizes must be multiples of the vector length."""
@@ -66,15 +68,13 @@ class Kernel:
         rho_ur: float,
     ) -> Gradients:
         """Both sharpness-aware gradients of C clients at (θ_co, θ_ur); radius 0 gives the plain gradient."""
-        (clients, width), g, m = rows.shape, self._model.gmf_dim, self._model.mlp_dim
-        new, h1 = user.new_empty, self._model.hidden[0]
-        loss, h_user, first = new(clients), new(clients, g + m), new(clients, h1)
-        row_gmf, row_mlp = new(clients, width, g), new(clients, width, m)
-        sums = {name: torch.zeros_like(shared[name]) for name in SUMMED}
+        (clients, width), new = rows.shape, user.new_empty
+        loss, h_user = new(clients), new(user.shape)
+        row_gmf, row_mlp = (new(clients, width, size) for size in (self._model.gmf_dim, self._model.mlp_dim))
+        sums = {name: user.new_zeros(shared[name].shape) for name in SUMMED}
         read = (lengths, rows, labels, weights, user, shared["item_gmf"], shared["item_mlp"], *_network(shared))
-        written = (loss, h_user, row_gmf, row_mlp, first, *sums.values())
+        written = (loss, h_user, row_gmf, row_mlp, *sums.values())
         self._call("neumf_gradients", (clients, width), read, (rho_co, rho_ur), written)
-        sums |= {"w1_user": first.T @ user[:, g:], "b1": first.sum(0, keepdim=True)}  # rank one for each client
         dense = {name: Summed(value) for name, value in sums.items()}
         return Gradients(loss, h_user, dense, {"item_gmf": row_gmf, "item_mlp": row_mlp})
 
@@ -84,6 +84,27 @@ class Kernel:
         network = [value for name, value in zip(NETWORK, _network(shared), strict=True) if name != "w1_item"]
         self._call("neumf_scores", items.shape, (items, user, shared["item_gmf"], *network), (), (scores,))
         return scores
+
+    def item_half(self, shared: Tensors) -> Float[Tensor, "n h"]:
+        """As `NeuMF.item_half`."""
+        table = shared["item_mlp"]
+        half = table.new_empty(len(table), self._model.hidden[0])
+        self._call("neumf_item_half", (len(table),), (table, shared["w1_item"]), (), (half,))
+        return half
+
+    def server_adam(
+        self, parameters: Tensors, gradients: Tensors, moments: Tensors, lr: float
+    ) -> tuple[Tensors, Tensors]:
+        """As `optim.server_adam`, in one pass over memory."""
+        step = int(moments["step"]) + 1
+        numbers = (1 - BETA1, BETA2, 1 - BETA2, EPS, lr / (1 - BETA1**step), (1 - BETA2**step) ** 0.5)
+        new, kept = {}, {"step": moments["step"] + 1}
+        for name, value in parameters.items():
+            read = (value, gradients[name], moments[f"{name}.m"], moments[f"{name}.v"])
+            written = tuple(value.new_empty(value.shape) for _ in range(3))
+            self._call("adam", (value.numel(),), read, numbers, written)
+            new[name], kept[f"{name}.m"], kept[f"{name}.v"] = written
+        return new, kept
 
     def _call(
         self,
@@ -121,8 +142,8 @@ def kernel(model: NeuMF) -> Kernel | None:
 
 def _library(sizes: tuple[int, ...]) -> Path:
     """Path of the compiled kernel."""
-    source = files("fedrecgel.nn").joinpath("neumf.cpp").read_text(encoding="utf-8")
-    return compile_cached(source, dict(zip(("G", "M", "H1", "H2", "H3"), sizes, strict=True)))
+    parts = [files("fedrecgel.nn").joinpath(name).read_text(encoding="utf-8") for name in SOURCES]
+    return compile_cached("\n".join(parts), dict(zip(("G", "M", "H1", "H2", "H3"), sizes, strict=True)))
 
 
 def compile_cached(source: str, macros: Mapping[str, int]) -> Path:

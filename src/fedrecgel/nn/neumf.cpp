@@ -1,309 +1,249 @@
 // NeuMF's sharpness-aware gradients for a batch of clients, one client after another with everything in the L2 cache.
 //
-// The same mathematics as neumf.py, which is the reference: names and equations there. Plain C++17 with the vector
-// extension of GCC; sizes are macros, all multiples of 16. Matrices are row-major.
-
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <vector>
-
-typedef float v16 __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int i16v __attribute__((vector_size(64)));
-
-static inline v16 load(const float* p) { return *reinterpret_cast<const v16*>(p); }
-static inline void store(float* p, v16 v) { *reinterpret_cast<v16*>(p) = v; }
-
-// ---- C = A B (+ C): A is [m, k] with any strides, B is [k, n] ---------------------------------------------------
-
-template <int MR, int NV, bool ADD>
-static inline void tile(int k, const float* a, int rs, int cs, const float* b, int ldb, float* c, int ldc) {
-  v16 acc[MR][NV];
-#pragma GCC unroll 16
-  for (int i = 0; i < MR; i++)
-#pragma GCC unroll 4
-    for (int j = 0; j < NV; j++) acc[i][j] = ADD ? load(c + i * ldc + 16 * j) : v16{};
-  for (int p = 0; p < k; p++, a += cs, b += ldb) {
-    v16 row[NV];
-#pragma GCC unroll 4
-    for (int j = 0; j < NV; j++) row[j] = load(b + 16 * j);
-#pragma GCC unroll 16
-    for (int i = 0; i < MR; i++)
-#pragma GCC unroll 4
-      for (int j = 0; j < NV; j++) acc[i][j] += a[i * rs] * row[j];
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < MR; i++)
-#pragma GCC unroll 4
-    for (int j = 0; j < NV; j++) store(c + i * ldc + 16 * j, acc[i][j]);
-}
-
-// As many tiles of MR rows as fit, then one of exactly the rows that are left.
-template <int MR, int NV, bool ADD>
-static void panel(int m, int k, const float* a, int rs, int cs, const float* b, int ldb, float* c, int ldc) {
-  for (; m >= MR; m -= MR, a += MR * rs, c += MR * ldc) tile<MR, NV, ADD>(k, a, rs, cs, b, ldb, c, ldc);
-  if constexpr (MR > 1)
-    if (m > 0) panel<MR - 1, NV, ADD>(m, k, a, rs, cs, b, ldb, c, ldc);
-}
-
-template <bool ADD>
-static void multiply(int m, int n, int k, const float* a, int rs, int cs, const float* b, float* c) {
-  int j = 0;
-  for (; j + 64 <= n; j += 64) panel<6, 4, ADD>(m, k, a, rs, cs, b + j, n, c + j, n);
-  for (; j + 32 <= n; j += 32) panel<12, 2, ADD>(m, k, a, rs, cs, b + j, n, c + j, n);
-  for (; j < n; j += 16) panel<12, 1, ADD>(m, k, a, rs, cs, b + j, n, c + j, n);
-}
-
-// ---- small helpers ----------------------------------------------------------------------------------------------
-
-template <int H>
-static inline void exchange(v16* r) {  // swap the off-diagonal blocks of size H
-  i16v up, down;
-  for (int l = 0; l < 16; l++) {
-    up[l] = (l & H) ? 16 + l - H : l;
-    down[l] = (l & H) ? 16 + l : l + H;
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; i++)
-    if (!(i & H)) {
-      v16 a = r[i], b = r[i + H];
-      r[i] = __builtin_shuffle(a, b, up);
-      r[i + H] = __builtin_shuffle(a, b, down);
-    }
-}
-
-static void transpose(int m, int n, const float* from, float* to) {  // [m, n] to [n, m]
-  for (int i = 0; i < m; i += 16)
-    for (int j = 0; j < n; j += 16) {
-      v16 r[16];
-#pragma GCC unroll 16
-      for (int k = 0; k < 16; k++) r[k] = load(from + (i + k) * n + j);
-      exchange<8>(r), exchange<4>(r), exchange<2>(r), exchange<1>(r);
-#pragma GCC unroll 16
-      for (int k = 0; k < 16; k++) store(to + (j + k) * m + i, r[k]);
-    }
-}
-
-static inline float sum(v16 v) {  // by halves: sixteen additions in a row would wait for each other
-  for (int h = 8; h > 0; h /= 2)
-    for (int l = 0; l < h; l++) v[l] += v[l + h];
-  return v[0];
-}
-
-static float dot(const float* a, const float* b, int n) {
-  v16 s0{}, s1{};
-  int i = 0;
-  for (; i + 32 <= n; i += 32) {
-    s0 += load(a + i) * load(b + i);
-    s1 += load(a + i + 16) * load(b + i + 16);
-  }
-  for (; i < n; i += 16) s0 += load(a + i) * load(b + i);
-  return sum(s0 + s1);
-}
-
-static void moved(const float* from, float scale, const float* by, float* to, int n) {  // to = from + scale * by
-  for (int i = 0; i < n; i += 16) store(to + i, load(from + i) + scale * load(by + i));
-}
-
-static const int AHEAD = 4;  // items are random rows of large tables: ask for them early
-
-static inline void prefetch(const float* row, int n) {
-  for (int i = 0; i < n; i += 16) __builtin_prefetch(row + i);
-}
-
-static void column_sums(const float* a, int m, int n, float* out) {
-  for (int j = 0; j < n; j += 16) {
-    v16 s{};
-    for (int i = 0; i < m; i++) s += load(a + i * n + j);
-    store(out + j, s);
-  }
-}
-
-static void relu(float* a, int n) {
-  for (int i = 0; i < n; i += 16) {
-    v16 x = load(a + i);
-    store(a + i, x > 0 ? x : v16{});
-  }
-}
-
-static void mask(float* error, const float* activation, int n) {  // ReLU backward
-  for (int i = 0; i < n; i += 16) store(error + i, load(activation + i) > 0 ? load(error + i) : v16{});
-}
+// The same mathematics as neumf.py, which is the reference: names and equations there. Sizes are macros, all multiples of
+// 16. Compiled behind matrices.cpp by native.py.
 
 // ---- the model --------------------------------------------------------------------------------------------------
 
+struct Tables { const float *gmf, *mlp, *half; };  // over items
+
 struct Network {  // [out, in] matrices, and their transposes for the forward pass; w1 is the item half of layer 1
-  const float *w1, *w2, *w2t, *b2, *w3, *w3t, *b3, *out_gmf, *out_mlp;
+  const float *w1, *w1t, *w2, *w2t, *b2, *w3, *w3t, *b3, *out_gmf, *out_mlp;
   float out_bias;
 };
 
-struct Buffers {  // activations and errors of one client's n examples
-  float *a1, *a2, *a3, *e1, *e2, *e3, *e;
+struct Ahead { const int64_t* rows; int n; };  // items of the next block: random rows of large tables, asked for early
+
+struct Client { const int64_t* rows; const float *labels, *weights, *u1, *u2; Ahead next; };
+
+struct Buffers { float *x, *a1, *a2, *a3, *e1, *e2, *e3; };  // rows v2, activations and ∂L/∂z of a block
+
+struct Sums {  // over a client's examples
+  float b1[H1]{}, b2[H2]{}, b3[H3]{}, gmf[G]{}, mlp[H3]{};  // gradients of biases; Σ e v1; of out_mlp
+  float bias = 0, loss = 0, errors = 0;                     // of out_bias; L; Σ e², or e times the first pass's e
 };
 
-// From z1 (in a1) through the tower.
-static void forward(int n, const float* w2t, const float* b2, const float* w3t, const float* b3, float* a1, float* a2,
-                    float* a3) {
-  relu(a1, n * H1);
-  for (int s = 0; s < n; s++) std::memcpy(a2 + s * H2, b2, H2 * sizeof(float));
-  multiply<true>(n, H2, H1, a1, H1, 1, w2t, a2);
-  relu(a2, n * H2);
-  for (int s = 0; s < n; s++) std::memcpy(a3 + s * H3, b3, H3 * sizeof(float));
-  multiply<true>(n, H3, H2, a2, H2, 1, w3t, a3);
-  relu(a3, n * H3);
+static const int BLOCK = 144;  // examples whose buffers fit the L2 cache beside the weights
+
+static void fetch(const Tables& items, const Ahead& next, int quarter) {
+  for (int s = quarter * next.n / 4; s < (quarter + 1) * next.n / 4; s++) {
+    const int64_t row = next.rows[s];
+    prefetch(items.gmf + row * G, G), prefetch(items.mlp + row * M, M), prefetch(items.half + row * H1, H1);
+  }
 }
 
-// From z1 (in a1) to errors; returns the loss.
-static float pass(int n, const Network& net, const float* v1, const float* u1, const float* labels,
-                  const float* weights, const Buffers& t) {
-  forward(n, net.w2t, net.b2, net.w3t, net.b3, t.a1, t.a2, t.a3);
-  float scaled[G], loss = 0;
+// h1 where the item half of layer 1 is that of the shared point.
+static void first_layer(int n, const int64_t* rows, const Tables& items, const float* first, float* a1) {
+  for (int s = 0; s < n; s++)
+    for (int h = 0; h < H1; h += 16) {
+      v16 z = load(items.half + rows[s] * H1 + h) + load(first + h);
+      store(a1 + s * H1 + h, z > 0 ? z : v16{});
+    }
+}
+
+// ∂L/∂logit of a block into e, ∂L/∂z3, and the sums made of these. `before` is e of the first pass: where v1 was moved
+// along it, its part of the logit follows from `slope`, so the moved v1 is never built.
+static void output(int n, const Client& c, const Network& net, const Tables& items, const float* u1, float slope,
+                   const float* before, bool first_pass, const Buffers& t, float* e, Sums& sums) {
+  float scaled[G];
   for (int g = 0; g < G; g++) scaled[g] = u1[g] * net.out_gmf[g];
   for (int s = 0; s < n; s++) {
-    float z = dot(scaled, v1 + s * G, G) + dot(net.out_mlp, t.a3 + s * H3, H3) + net.out_bias;
-    float small = std::exp(-std::fabs(z)), p = (z >= 0 ? 1.0f : small) / (1 + small);
-    t.e[s] = weights[s] * (p - labels[s]);
-    loss += weights[s] * (std::max(z, 0.0f) - z * labels[s] + std::log1p(small));
-    for (int h = 0; h < H3; h += 16) {
-      v16 active = load(t.a3 + s * H3 + h);
-      store(t.e3 + s * H3 + h, active > 0 ? t.e[s] * load(net.out_mlp + h) : v16{});
-    }
+    const v16 gmf = products<G>(scaled, items.gmf + c.rows[s] * G), mlp = products<H3>(net.out_mlp, t.a3 + s * H3);
+    e[s] = sum(gmf + mlp) + net.out_bias;
   }
-  multiply<false>(n, H2, H3, t.e3, H3, 1, net.w3, t.e2);
-  mask(t.e2, t.a2, n * H2);
-  multiply<false>(n, H1, H2, t.e2, H2, 1, net.w2, t.e1);
-  mask(t.e1, t.a1, n * H1);
-  return loss;
+  for (int s = 0; s < n; s++) {
+    const float z = e[s] + (first_pass ? 0 : slope * before[s]);
+    const float small = std::exp(-std::fabs(z)), p = (z >= 0 ? 1.0f : small) / (1 + small);
+    e[s] = c.weights[s] * (p - c.labels[s]);
+    sums.bias += e[s], sums.errors += e[s] * (first_pass ? e[s] : before[s]);
+    if (first_pass) sums.loss += c.weights[s] * (std::max(z, 0.0f) - z * c.labels[s] + std::log1p(small));
+  }
+  for (int s = 0; s < n; s++)
+    for (int h = 0; h < H3; h += 16)
+      store(t.e3 + s * H3 + h, load(t.a3 + s * H3 + h) > 0 ? e[s] * load(net.out_mlp + h) : v16{});
+  for (int g = 0; g < G; g += 16) {
+    v16 gmf = load(sums.gmf + g);
+    for (int s = 0; s < n; s++) gmf += e[s] * load(items.gmf + c.rows[s] * G + g);
+    store(sums.gmf + g, gmf);
+  }
+  multiply(1, H3, n, {e, 1, 1}, t.a3, H3, sums.mlp, {sums.mlp});
+  add_column_sums(t.e3, n, H3, sums.b3);
 }
 
-static void user_gradient(int n, const Network& net, const float* v1, const float* w1_user, const Buffers& t,
-                          float* g) {
-  float first[H1];
-  std::fill(g, g + G + M, 0.0f);
-  multiply<true>(1, G, n, t.e, 1, 1, v1, g);
-  for (int k = 0; k < G; k++) g[k] *= net.out_gmf[k];
-  column_sums(t.e1, n, H1, first);
-  multiply<true>(1, M, H1, first, 1, 1, w1_user, g + G);
+// From h1 (in a1) through the tower and back.
+static void pass(int n, const Client& c, const Network& net, const Tables& items, const float* u1, float slope,
+                 const float* before, bool first_pass, const Buffers& t, float* e, Sums& sums) {
+  layer(n, H1, H2, t.a1, net.w2t, net.b2, t.a2), fetch(items, c.next, 0);
+  layer(n, H2, H3, t.a2, net.w3t, net.b3, t.a3), fetch(items, c.next, 1);
+  output(n, c, net, items, u1, slope, before, first_pass, t, e, sums);
+  back(n, H2, H3, t.e3, net.w3, t.a2, t.e2), fetch(items, c.next, 2);
+  back(n, H1, H2, t.e2, net.w2, t.a1, t.e1), fetch(items, c.next, 3);
+  add_column_sums(t.e1, n, H1, sums.b1);
 }
 
-static void meet(const float* w1_user_t, const float* b1, const float* u2, float* first) {  // W1_user u2 + b1
-  std::copy(b1, b1 + H1, first);
-  multiply<true>(1, H1, M, u2, 1, 1, w1_user_t, first);
+// ---- the clients ------------------------------------------------------------------------------------------------
+
+struct Matrices { float *w1, *w2, *w3; };
+
+struct Gradient {  // of the shared tensors, Eq. 15: summed over clients, except for item rows
+  Matrices w;
+  float *b2, *b3, *out_gmf, *out_mlp, *out_bias;
+};
+
+struct Scratch {
+  Buffers t;
+  Matrices g, p, pt;  // a client's gradients, and its perturbed matrices
+  float *e, *before;  // ∂L/∂logit of a block, and that of the first pass of all examples
+};
+
+// Gradients of the matrices and of the item rows from the signals of a block.
+static void matrices_and_rows(int n, const Network& net, const float* u1, const Buffers& t, const float* e,
+                              const Matrices& to, bool add, Sums& sums, float* row_gmf, float* row_mlp) {
+  outer(n, M, H1, t.e1, t.x, M, to.w1, add);
+  outer(n, H1, H2, t.e2, t.a1, H1, to.w2, add);
+  outer(n, H2, H3, t.e3, t.a2, H2, to.w3, add);
+  add_column_sums(t.e2, n, H2, sums.b2);
+  multiply(n, M, H1, {t.e1, H1, 1}, net.w1, M, row_mlp, {});
+  for (int s = 0; s < n; s++)
+    for (int g = 0; g < G; g += 16) store(row_gmf + s * G + g, e[s] * load(u1 + g) * load(net.out_gmf + g));
 }
 
-// Both sharpness-aware gradients of each client. Network gradients are added up over clients: no client's matrix is kept.
+static void add_small(const Sums& sums, const float* u1, const Gradient& to) {
+  moved(to.b2, 1, sums.b2, to.b2, H2), moved(to.b3, 1, sums.b3, to.b3, H3);
+  moved(to.out_mlp, 1, sums.mlp, to.out_mlp, H3);
+  for (int g = 0; g < G; g++) to.out_gmf[g] += u1[g] * sums.gmf[g];
+  *to.out_bias += sums.bias;
+}
+
+// Blocks of about equal size, full tiles of rows but for the last one.
+template <class Action>
+static void in_blocks(int n, Action action) {
+  const int blocks = (n + BLOCK - 1) / BLOCK, size = blocks ? ((n + blocks - 1) / blocks + 5) / 6 * 6 : 1;
+  for (int from = 0; from < n; from += size) action(from, std::min(size, n - from));
+}
+
+// Examples from … from + size of a client's n.
+static Client part(const Client& c, int from, int size, int n) {
+  const int left = n - from - size;
+  const Ahead next = left > 0 ? Ahead{c.rows + from + size, std::min(size, left)} : c.next;
+  return {c.rows + from, c.labels + from, c.weights + from, c.u1, c.u2, next};
+}
+
+// The gradient at (θ_co, θ_ur): of matrices into `to`, of the client's rows, and sums.
+static Sums at_the_point(int n, const Client& c, const Network& net, const Tables& items, const float* first,
+                         const Matrices& to, bool add, const Scratch& own, float* row_gmf, float* row_mlp) {
+  Sums sums;
+  in_blocks(n, [&](int from, int size) {
+    const Client here = part(c, from, size, n);
+    for (int s = 0; s < size; s++) std::memcpy(own.t.x + s * M, items.mlp + here.rows[s] * M, M * sizeof(float));
+    first_layer(size, here.rows, items, first, own.t.a1);
+    pass(size, here, net, items, c.u1, 0, nullptr, true, own.t, own.before + from, sums);
+    matrices_and_rows(size, net, c.u1, own.t, own.before + from, to, add || from, sums, row_gmf + from * G,
+                      row_mlp + from * M);
+  });
+  return sums;
+}
+
+// g_co, Eq. 15: the gradient where the client's shared tensors are worst; `first` and the rows are overwritten.
+static Sums shared_sam(int n, const Client& c, const Network& net, const Tables& items, float rho, const Sums& sums,
+                       float* first, const Matrices& to, const Scratch& own, float* row_gmf, float* row_mlp) {
+  float d_gmf[G], moved_gmf[G], moved_mlp[H3], moved_b2[H2], moved_b3[H3], row[G];
+  for (int g = 0; g < G; g++) d_gmf[g] = c.u1[g] * sums.gmf[g], row[g] = c.u1[g] * net.out_gmf[g];
+  const float stretch = 1 + dot(c.u2, c.u2, M);
+  const double square = squared(own.g.w1, H1 * M) + squared(own.g.w2, H2 * H1) + squared(own.g.w3, H3 * H2) +
+                        stretch * squared(sums.b1, H1) + squared(sums.b2, H2) + squared(sums.b3, H3) +
+                        squared(d_gmf, G) + squared(sums.mlp, H3) + sums.bias * sums.bias +
+                        squared(row_mlp, n * M) + sums.errors * squared(row, G);
+  const float scale = rho / (std::sqrt(square) + 1e-12);  // Eq. 14
+  moved_both(H1, M, net.w1, scale, own.g.w1, own.p.w1, own.pt.w1);
+  moved_both(H2, H1, net.w2, scale, own.g.w2, own.p.w2, own.pt.w2);
+  moved_both(H3, H2, net.w3, scale, own.g.w3, own.p.w3, own.pt.w3);
+  moved(net.b2, scale, sums.b2, moved_b2, H2), moved(net.b3, scale, sums.b3, moved_b3, H3);
+  moved(net.out_gmf, scale, d_gmf, moved_gmf, G), moved(net.out_mlp, scale, sums.mlp, moved_mlp, H3);
+  moved(first, scale * stretch, sums.b1, first, H1);
+  const Network worst{own.p.w1, own.pt.w1, own.p.w2, own.pt.w2, moved_b2, own.p.w3, own.pt.w3, moved_b3,
+                      moved_gmf, moved_mlp, net.out_bias + scale * sums.bias};
+  float slope = 0;  // the rows v1 moved by scale e u1 out_gmf
+  for (int g = 0; g < G; g++) slope += scale * row[g] * c.u1[g] * moved_gmf[g];
+  Sums found;
+  in_blocks(n, [&](int from, int size) {
+    const Client here = part(c, from, size, n);
+    for (int s = 0; s < size; s++)
+      moved(items.mlp + here.rows[s] * M, scale, row_mlp + (from + s) * M, own.t.x + s * M, M);
+    layer(size, M, H1, own.t.x, worst.w1t, first, own.t.a1);
+    pass(size, here, worst, items, c.u1, slope, own.before + from, false, own.t, own.e, found);
+    matrices_and_rows(size, worst, c.u1, own.t, own.e, to, true, found, row_gmf + from * G, row_mlp + from * M);
+  });
+  moved(found.gmf, scale * found.errors, row, found.gmf, G);
+  return found;
+}
+
+// Sums of g_ur, Eq. 12: the user gradient where the user vector is worst. W1_user W1_userᵀ gives the norm of its MLP
+// half and what it does to layer 1, so neither is built.
+static Sums private_sam(int n, const Client& c, const Network& net, const Tables& items, float rho, const Sums& sums,
+                        const float* first, const float* w1_user_square, const Scratch& own) {
+  float half[H1], gmf[G];
+  for (int g = 0; g < G; g++) gmf[g] = net.out_gmf[g] * sums.gmf[g];
+  multiply(1, H1, H1, {sums.b1, H1, 1}, w1_user_square, H1, half, {});
+  const float scale = rho / (std::sqrt(squared(gmf, G) + dot(sums.b1, half, H1)) + 1e-12);  // Eq. 11
+  moved(c.u1, scale, gmf, gmf, G), moved(first, scale, half, half, H1);
+  Sums found;
+  in_blocks(n, [&](int from, int size) {
+    const Client here = part(c, from, size, n);
+    first_layer(size, here.rows, items, half, own.t.a1);
+    pass(size, here, net, items, gmf, 0, own.before, false, own.t, own.e, found);
+  });
+  return found;
+}
+
+// Both sharpness-aware gradients of each client, rows of `width` examples; no client's matrix is kept.
 extern "C" void neumf_gradients(
     int clients, int width, const int64_t* lengths, const int64_t* rows, const float* labels, const float* weights,
     const float* user, const float* item_gmf, const float* item_mlp, const float* item_half, const float* w1_user,
     const float* w1_item, const float* b1, const float* w2, const float* b2, const float* w3, const float* b3,
     const float* out_gmf, const float* out_mlp, const float* out_bias, float rho_co, float rho_ur, float* loss,
-    float* h_user, float* row_gmf, float* row_mlp, float* first_each, float* w1_sum, float* w2_sum, float* b2_sum,
-    float* w3_sum, float* b3_sum, float* gmf_sum, float* mlp_sum, float* bias_sum) {
-  const int block = (width + 15) / 16 * 16;
-  std::vector<float> scratch(block * (2 * M + 2 * H1 + 2 * H2 + 2 * H3 + H1 + 2 * G + 1) +
-                             4 * H1 * M + 4 * H2 * H1 + 4 * H3 * H2 + H1 + H2 + 2 * H3 + G);
-  float* free = scratch.data();
-  auto take = [&free](int n) { float* p = free; free += n; return p; };
-  float *w1_user_t = take(M * H1), *w2t = take(H1 * H2), *w3t = take(H2 * H3);
+    float* h_user, float* row_gmf, float* row_mlp, float* w1_user_sum, float* w1_sum, float* b1_sum, float* w2_sum,
+    float* b2_sum, float* w3_sum, float* b3_sum, float* gmf_sum, float* mlp_sum, float* bias_sum) {
+  Memory memory(BLOCK * (2 * M + 2 * H1 + 2 * H2 + 2 * H3 + 1) + width + clients * (3 * H1 + M) +
+                3 * (H1 * M + H2 * H1 + H3 * H2) + H1 * M + H1 * H2 + H2 * H3 + H1 * H1 + 1024);
+  auto take = [&memory](size_t n) { return memory.take(n); };
+  auto matrices = [&take] { return Matrices{take(H1 * M), take(H2 * H1), take(H3 * H2)}; };
+  const Scratch own{{take(BLOCK * M), take(BLOCK * H1), take(BLOCK * H2), take(BLOCK * H3), take(BLOCK * H1),
+                     take(BLOCK * H2), take(BLOCK * H3)}, matrices(), matrices(), matrices(), take(BLOCK), take(width)};
+  float *w1_user_t = take(M * H1), *w2t = take(H1 * H2), *w3t = take(H2 * H3), *w1_user_square = take(H1 * H1);
   transpose(H1, M, w1_user, w1_user_t), transpose(H2, H1, w2, w2t), transpose(H3, H2, w3, w3t);
-  const Network shared{w1_item, w2, w2t, b2, w3, w3t, b3, out_gmf, out_mlp, *out_bias};
-  float *g1 = take(H1 * M), *p1 = take(H1 * M), *p1t = take(H1 * M);
-  float *g2 = take(H2 * H1), *p2 = take(H2 * H1), *p2t = take(H2 * H1);
-  float *g3 = take(H3 * H2), *p3 = take(H3 * H2), *p3t = take(H3 * H2);
-  float *half = take(block * H1), *rows_mlp = take(block * M), *xp = take(block * M);
-  float *v1 = take(block * G), *v1p = take(block * G);
-  const Buffers t{take(block * H1), take(block * H2), take(block * H3), take(block * H1),
-                  take(block * H2), take(block * H3), take(block)};
-  float *d1 = take(H1), *d2 = take(H2), *d3 = take(H3), *dm = take(H3), *dg = take(G);
+  multiply(H1, H1, M, {w1_user, M, 1}, w1_user_t, H1, w1_user_square, {});
+  const Tables items{item_gmf, item_mlp, item_half};
+  const Network net{w1_item, nullptr, w2, w2t, b2, w3, w3t, b3, out_gmf, out_mlp, *out_bias};
+  const Gradient total{{w1_sum, w2_sum, w3_sum}, b2_sum, b3_sum, gmf_sum, mlp_sum, bias_sum};
+  float *first = take(clients * H1), *d_shared = take(clients * H1), *d_user = take(clients * H1);
+  float* u2 = take(clients * M);
+  multiply(clients, H1, M, {user + G, G + M, 1}, w1_user_t, H1, first, {b1});  // W1_user u2 + b1
 
   for (int c = 0; c < clients; c++) {
     const int n = lengths[c];
     const int64_t at = (int64_t)c * width;
-    const float *u1 = user + c * (G + M), *u2 = u1 + G, *y = labels + at, *w = weights + at;
-    float first[H1], gradient[G + M], worst_user[G + M], *out_user = h_user + c * (G + M);
-    for (int s = 0; s < n; s++) {
-      const int64_t item = rows[at + s], next = rows[at + std::min(s + AHEAD, n - 1)];
-      prefetch(item_gmf + next * G, G), prefetch(item_mlp + next * M, M), prefetch(item_half + next * H1, H1);
-      std::memcpy(v1 + s * G, item_gmf + item * G, G * sizeof(float));
-      std::memcpy(rows_mlp + s * M, item_mlp + item * M, M * sizeof(float));
-      std::memcpy(half + s * H1, item_half + item * H1, H1 * sizeof(float));
-    }
-    auto start = [&](const float* by) {
-      for (int s = 0; s < n; s++) moved(half + s * H1, 1, by, t.a1 + s * H1, H1);
-    };
-    meet(w1_user_t, b1, u2, first);
-    start(first);
-    loss[c] = pass(n, shared, v1, u1, y, w, t);  // ∇L at (θ_co, θ_ur)
-    user_gradient(n, shared, v1, w1_user, t, gradient);
-    std::copy(gradient, gradient + G + M, out_user);
-
-    auto sums = [&](const float* v) {  // bias and output gradients
-      column_sums(t.e1, n, H1, d1), column_sums(t.e2, n, H2, d2), column_sums(t.e3, n, H3, d3);
-      multiply<false>(1, G, n, t.e, 1, 1, v, dg);
-      multiply<false>(1, H3, n, t.e, 1, 1, t.a3, dm);
-      for (int k = 0; k < G; k++) dg[k] *= u1[k];
-      float db = 0;
-      for (int s = 0; s < n; s++) db += t.e[s];
-      return db;
-    };
-    float db = sums(v1);
-    Network net = shared;
-    const float *v = v1, *x = rows_mlp;
-    float worst_gmf[G], worst_mlp[H3], worst_b2[H2], worst_b3[H3];
-    if (rho_co > 0) {
-      multiply<false>(H1, M, n, t.e1, 1, H1, rows_mlp, g1);
-      multiply<false>(H2, H1, n, t.e2, 1, H2, t.a1, g2);
-      multiply<false>(H3, H2, n, t.e3, 1, H3, t.a2, g3);
-      multiply<false>(n, M, H1, t.e1, H1, 1, w1_item, xp);  // row gradients, soon the perturbed rows
-      float du[G], squared_e = 0;
-      for (int s = 0; s < n; s++) squared_e += t.e[s] * t.e[s];
-      for (int k = 0; k < G; k++) du[k] = u1[k] * out_gmf[k];
-      const float stretch = 1 + dot(u2, u2, M);
-      const double squared = (double)dot(g1, g1, H1 * M) + dot(g2, g2, H2 * H1) + dot(g3, g3, H3 * H2) +
-                             dot(d2, d2, H2) + dot(d3, d3, H3) + dot(dg, dg, G) + dot(dm, dm, H3) + db * db +
-                             dot(xp, xp, n * M) + squared_e * dot(du, du, G) + stretch * dot(d1, d1, H1);
-      const float scale = rho_co / (std::sqrt(squared) + 1e-12);  // Eq. 14
-      moved(w1_item, scale, g1, p1, H1 * M), transpose(H1, M, p1, p1t);
-      moved(w2, scale, g2, p2, H2 * H1), transpose(H2, H1, p2, p2t);
-      moved(w3, scale, g3, p3, H3 * H2), transpose(H3, H2, p3, p3t);
-      moved(b2, scale, d2, worst_b2, H2), moved(b3, scale, d3, worst_b3, H3);
-      moved(out_gmf, scale, dg, worst_gmf, G), moved(out_mlp, scale, dm, worst_mlp, H3);
-      moved(first, scale * stretch, d1, first, H1);
-      moved(rows_mlp, scale, xp, xp, n * M);
-      for (int s = 0; s < n; s++) moved(v1 + s * G, scale * t.e[s], du, v1p + s * G, G);
-      net = Network{p1, p2, p2t, worst_b2, p3, p3t, worst_b3, worst_gmf, worst_mlp, *out_bias + scale * db};
-      v = v1p, x = xp;
-      for (int s = 0; s < n; s++) std::memcpy(t.a1 + s * H1, first, H1 * sizeof(float));
-      multiply<true>(n, H1, M, xp, M, 1, p1t, t.a1);
-      pass(n, net, v, u1, y, w, t);
-      db = sums(v);
-    }
-    // g_co, Eq. 15
-    multiply<true>(H1, M, n, t.e1, 1, H1, x, w1_sum);
-    multiply<true>(H2, H1, n, t.e2, 1, H2, t.a1, w2_sum);
-    multiply<true>(H3, H2, n, t.e3, 1, H3, t.a2, w3_sum);
-    moved(b2_sum, 1, d2, b2_sum, H2), moved(b3_sum, 1, d3, b3_sum, H3);
-    moved(gmf_sum, 1, dg, gmf_sum, G), moved(mlp_sum, 1, dm, mlp_sum, H3);
-    *bias_sum += db;
-    std::copy(d1, d1 + H1, first_each + c * H1);
-    multiply<false>(n, M, H1, t.e1, H1, 1, net.w1, row_mlp + at * M);
-    float scaled[G];
-    for (int k = 0; k < G; k++) scaled[k] = u1[k] * net.out_gmf[k];
-    for (int s = 0; s < n; s++)
-      for (int k = 0; k < G; k++) row_gmf[(at + s) * G + k] = t.e[s] * scaled[k];
-    std::fill(row_gmf + (at + n) * G, row_gmf + (at + width) * G, 0.0f);  // padding contributes nothing
-    std::fill(row_mlp + (at + n) * M, row_mlp + (at + width) * M, 0.0f);
-
-    if (rho_ur > 0) {  // Eq. 11 and 12
-      const float scale = rho_ur / (std::sqrt(dot(gradient, gradient, G + M)) + 1e-12f);
-      moved(u1, scale, gradient, worst_user, G + M);
-      meet(w1_user_t, b1, worst_user + G, first);
-      start(first);
-      pass(n, shared, v1, worst_user, y, w, t);
-      user_gradient(n, shared, v1, w1_user, t, out_user);
-    }
+    const Ahead next{rows + at + width, c + 1 < clients ? std::min((int)lengths[c + 1], BLOCK) : 0};
+    const Client client{rows + at, labels + at, weights + at, user + c * (G + M), user + c * (G + M) + G, next};
+    float *own_gmf = row_gmf + at * G, *own_mlp = row_mlp + at * M, *own_first = first + c * H1;
+    const Sums sums = at_the_point(n, client, net, items, own_first, rho_co > 0 ? own.g : total.w, rho_co == 0, own,
+                                   own_gmf, own_mlp);
+    const Sums user_sums =
+        rho_ur > 0 ? private_sam(n, client, net, items, rho_ur, sums, own_first, w1_user_square, own) : sums;
+    const Sums shared_sums = rho_co > 0 && n > 0 ? shared_sam(n, client, net, items, rho_co, sums, own_first, total.w,
+                                                              own, own_gmf, own_mlp) : sums;
+    add_small(shared_sums, client.u1, total);
+    loss[c] = sums.loss;
+    for (int g = 0; g < G; g++) h_user[c * (G + M) + g] = out_gmf[g] * user_sums.gmf[g];
+    std::copy(user_sums.b1, user_sums.b1 + H1, d_user + c * H1);
+    std::copy(shared_sums.b1, shared_sums.b1 + H1, d_shared + c * H1);
+    std::fill(own_gmf + n * G, own_gmf + width * G, 0.0f);  // padding contributes nothing
+    std::fill(own_mlp + n * M, own_mlp + width * M, 0.0f);
   }
+  multiply(clients, M, H1, {d_user, H1, 1}, w1_user, M, u2, {});
+  for (int c = 0; c < clients; c++) std::copy(u2 + c * M, u2 + (c + 1) * M, h_user + c * (G + M) + G);
+  outer(clients, M, H1, d_shared, user + G, G + M, w1_user_sum, false);  // rank one for each client
+  add_column_sums(d_shared, clients, H1, b1_sum);
 }
 
 // Logits of `width` items for each client, in blocks that stay in the L1 cache.
@@ -311,27 +251,53 @@ extern "C" void neumf_scores(int clients, int width, const int64_t* items, const
                              const float* item_half, const float* w1_user, const float* b1, const float* w2,
                              const float* b2, const float* w3, const float* b3, const float* out_gmf,
                              const float* out_mlp, const float* out_bias, float* scores) {
-  const int block = 54;  // nine tiles of six rows; two blocks for the usual hundred candidates
-  std::vector<float> scratch(block * (H1 + H2 + H3) + M * H1 + H1 * H2 + H2 * H3);
-  float *a1 = scratch.data(), *a2 = a1 + block * H1, *a3 = a2 + block * H2;
-  float *w1_user_t = a3 + block * H3, *w2t = w1_user_t + M * H1, *w3t = w2t + H1 * H2;
+  const int block = 54, strip = 6;  // nine tiles of six rows; two blocks for the usual hundred candidates
+  Memory memory(block * (H1 + H2 + H3) + M * H1 + H1 * H2 + H2 * H3 + clients * H1 + 256);
+  float *a1 = memory.take(block * H1), *a2 = memory.take(block * H2), *a3 = memory.take(block * H3);
+  float *w1_user_t = memory.take(M * H1), *w2t = memory.take(H1 * H2), *w3t = memory.take(H2 * H3);
+  float* first = memory.take(clients * H1);
   transpose(H1, M, w1_user, w1_user_t), transpose(H2, H1, w2, w2t), transpose(H3, H2, w3, w3t);
+  multiply(clients, H1, M, {user + G, G + M, 1}, w1_user_t, H1, first, {b1});
+  const int64_t* end = items + (int64_t)clients * width;
   for (int c = 0; c < clients; c++) {
-    const float *u1 = user + c * (G + M), *u2 = u1 + G;
-    float first[H1], scaled[G];
-    meet(w1_user_t, b1, u2, first);
-    for (int g = 0; g < G; g++) scaled[g] = u1[g] * out_gmf[g];
+    float scaled[G];
+    for (int g = 0; g < G; g++) scaled[g] = user[c * (G + M) + g] * out_gmf[g];
     for (int start = 0; start < width; start += block) {
       const int n = std::min(block, width - start);
-      const int64_t* at = items + (int64_t)c * width + start;
-      for (int s = 0; s < n; s++) {
-        if (s + AHEAD < n) prefetch(item_half + at[s + AHEAD] * H1, H1), prefetch(item_gmf + at[s + AHEAD] * G, G);
-        moved(item_half + at[s] * H1, 1, first, a1 + s * H1, H1);
+      const int64_t *at = items + (int64_t)c * width + start, *next = at + n;
+      first_layer(n, at, {item_gmf, nullptr, item_half}, first + c * H1, a1);
+      for (int s = 0; s < n; s += strip, next += strip) {  // the next block's rows arrive during this one's products
+        for (const int64_t* row = next; row < std::min(next + strip, end); row++)
+          prefetch(item_half + *row * H1, H1), prefetch(item_gmf + *row * G, G);
+        layer(std::min(strip, n - s), H1, H2, a1 + s * H1, w2t, b2, a2 + s * H2);
       }
-      forward(n, w2t, b2, w3t, b3, a1, a2, a3);
+      layer(n, H2, H3, a2, w3t, b3, a3);
       for (int s = 0; s < n; s++)
         scores[(int64_t)c * width + start + s] =
-            dot(scaled, item_gmf + at[s] * G, G) + dot(out_mlp, a3 + s * H3, H3) + *out_bias;
+            sum(products<G>(scaled, item_gmf + at[s] * G) + products<H3>(out_mlp, a3 + s * H3)) + *out_bias;
     }
+  }
+}
+
+// The item half of layer 1, W1_item v2, of every item.
+extern "C" void neumf_item_half(int n, const float* item_mlp, const float* w1_item, float* half) {
+  Memory memory(M * H1);
+  float* w1t = memory.take(M * H1);
+  transpose(H1, M, w1_item, w1t);
+  for (int64_t from = 0; from < n; from += BLOCK) {
+    const int size = std::min<int64_t>(BLOCK, n - from);
+    multiply(size, H1, M, {item_mlp + from * M, M, 1}, w1t, H1, half + from * H1, {});
+  }
+}
+
+// One Adam step into new memory. `new1` and `new2` are 1 - β; `rate` and `root` correct the bias of m and v.
+extern "C" void adam(int n, const float* __restrict value, const float* __restrict gradient, const float* __restrict m,
+                     const float* __restrict v, float new1, float beta2, float new2, float eps, float rate, float root,
+                     float* __restrict new_value, float* __restrict new_m, float* __restrict new_v) {
+  for (int i = 0; i < n; i++) {
+    const float g = gradient[i];
+    new_m[i] = m[i] + new1 * (g - m[i]);
+    new_v[i] = beta2 * v[i] + new2 * g * g;
+    new_value[i] = value[i] - rate * new_m[i] / (std::sqrt(new_v[i]) / root + eps);
   }
 }

@@ -117,7 +117,7 @@ class NeuMF:
         for layer in range(2, len(self.hidden) + 1):
             h = _affine(h, view[f"w{layer}"], view[f"b{layer}"]).relu_()
             inputs.append(h)
-        return gmf @ view["out_gmf"] + h @ view["out_mlp"] + view["out_bias"], gmf, inputs
+        return _output(gmf, view["out_gmf"]) + _output(h, view["out_mlp"]) + view["out_bias"], gmf, inputs
 
     def scores(self, view: Tensors, user: Float[Tensor, "C d"]) -> Float[Tensor, "C K"]:
         """Logits."""
@@ -154,8 +154,8 @@ class NeuMF:
             **self._row_gradients(view, user, signals),
             "phi": self._stretch(user) * signals.errors[0].sum(1, keepdim=True),
             "w1_item": signals.errors[0].mT @ signals.inputs[0],
-            "out_gmf": signals.gmf.mT @ signals.error,
-            "out_mlp": signals.inputs[-1].mT @ signals.error,
+            "out_gmf": _weighted_sum(signals.gmf, signals.error),
+            "out_mlp": _weighted_sum(signals.inputs[-1], signals.error),
             "out_bias": signals.error.sum(1, keepdim=True),
         }
         for layer in range(2, len(self.hidden) + 1):
@@ -173,8 +173,8 @@ class NeuMF:
             "w1_user": Factors(first, user[:, None, self.gmf_dim :]),
             "w1_item": Factors(signals.errors[0], signals.inputs[0]),
             "b1": first,
-            "out_gmf": signals.gmf.mT @ signals.error,
-            "out_mlp": signals.inputs[-1].mT @ signals.error,
+            "out_gmf": _weighted_sum(signals.gmf, signals.error),
+            "out_mlp": _weighted_sum(signals.inputs[-1], signals.error),
             "out_bias": signals.error.sum(1, keepdim=True),
         }
         for layer in range(2, len(self.hidden) + 1):
@@ -186,3 +186,13 @@ class NeuMF:
 def _affine(x: Float[Tensor, "C K i"], weight: Tensor, bias: Tensor) -> Float[Tensor, "C K o"]:
     """X Wᵀ + b in one operation, for a shared [o, i] or a per-client [C, o, i] matrix."""
     return F.linear(x, weight, bias[0]) if weight.dim() == 2 else torch.baddbmm(bias, x, weight.mT)
+
+
+def _output(x: Float[Tensor, "C K i"], weight: Tensor) -> Float[Tensor, "C K 1"]:
+    """X w for shared [i, 1] or per-client [C, i, 1] weights, for which a sum is faster than many small products."""
+    return x @ weight if weight.dim() == 2 else (x * weight.mT).sum(2, keepdim=True)
+
+
+def _weighted_sum(x: Float[Tensor, "C K i"], weights: Float[Tensor, "C K 1"]) -> Float[Tensor, "C i 1"]:
+    """Xᵀ w, multiplied from the side on which memory is read in order."""
+    return (weights.mT @ x).mT
