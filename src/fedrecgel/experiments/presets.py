@@ -55,7 +55,7 @@ class Presets:
         tuned, radii = self.folder / dataset / f"{method}.toml", self.folder / f"{dataset}.toml"
         path, about = None, "defaults"
         if setting == "tuned" and tuned.exists():
-            path, about = tuned, f"tuned: {tuned.as_posix()}"
+            path, about = tuned, tuned.as_posix()
         given: list[Assignment] = [("data", "name", dataset), ("method", "name", method)]
         if path is None and (found := _radii(radii, method)):
             given += found

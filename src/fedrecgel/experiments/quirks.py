@@ -40,7 +40,7 @@ class Quirks:
     test: str
     rows: list[QuirkRow]
     popularity: dict[str, dict[str, float]]
-    """Of every data set, among candidates."""
+    """Of every data set, among candidates, on the training data of the corrected rows."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class QuirksExperiment:
             worth = differences(_pairs(found))
             for label, runs in found.items():
                 rows.append(QuirkRow(row_of(runs, cells_of(runs)), worth.get(label, {})))
-                popularity[runs.entry.dataset] = runs.records[0].run["reference"]["popularity"]
+                popularity.setdefault(runs.entry.dataset, runs.records[0].run["reference"]["popularity"])
         return Quirks(command, TEST, rows, popularity)
 
 
