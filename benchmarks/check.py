@@ -28,6 +28,9 @@ def failures(found: dict[str, dict[str, float]], floors: dict[str, dict[str, flo
 
 def main() -> int:
     """Compare the bench's JSON document with the recorded floors."""
+    if len(sys.argv) != 2:
+        print(__doc__)
+        return 2
     datasets = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["datasets"]
     rows = dict(datasets)
     rows |= {f"{name}-accelerated": row["accelerated"] for name, row in datasets.items() if row["accelerated"]}

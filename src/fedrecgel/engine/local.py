@@ -232,7 +232,7 @@ def _alone(function: Callable[[A], B], value: A) -> B:
 
 @cache
 def keep_freed_memory() -> None:
-    """Ask glibc not to return memory that the next chunk takes again: new pages cost up to 5% of a round."""
+    """Ask glibc not to return memory that the next chunk takes again, which costs a page fault for each page."""
     mmap_threshold, trim_threshold = -3, -1  # as malloc.h numbers them
     with suppress(OSError, AttributeError, TypeError):  # other systems, other allocators
         library = ctypes.CDLL(None)
