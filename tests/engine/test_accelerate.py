@@ -20,7 +20,8 @@ from fedrecgel.methods.base import Download, Method, Problem
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrecgel import FedRecGEL
 from fedrecgel.methods.popularity import Popularity
-from fedrecgel.nn import native
+from fedrecgel.nn.native import library
+from fedrecgel.nn.neumf_native import kernel
 from fedrecgel.privacy.channel import Plain
 from fedrecgel.tensors import Tensors
 
@@ -35,7 +36,7 @@ METHODS: list[Method] = [
     FedRecGEL(user_optimiser="sgd"),
 ]
 
-pytestmark = pytest.mark.skipif(native.kernel(FedNCF(**SIZES).model) is None, reason="needs a C++ compiler at run time")
+pytestmark = pytest.mark.skipif(kernel(FedNCF(**SIZES).model) is None, reason="needs a C++ compiler at run time")
 
 
 def close(found: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
@@ -124,13 +125,13 @@ def test_falls_back_where_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch, tm
     assert accelerated(FedNCF(weighting="examples")) is None
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    native.kernel.cache_clear()
+    library.cache_clear()
     try:
         assert accelerated(FedNCF(**SIZES)) is None
         plain = fr.train("fedncf", SPLIT, rounds=2, **SIZES)
         asked = fr.train("fedncf", SPLIT, rounds=2, **SIZES, local={"accelerate": True})
     finally:
-        native.kernel.cache_clear()
+        library.cache_clear()
     assert all(torch.equal(value, asked.shared[name]) for name, value in plain.shared.items())
 
 

@@ -10,9 +10,12 @@ from torch import Tensor
 from fedrecgel.data.federation import ClientBatch
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import ClientResult, Download, Method, Server, Upload
+from fedrecgel.methods.cofedrec import CoFedRec
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrecgel import FedRecGEL
-from fedrecgel.nn.native import kernel, usable
+from fedrecgel.nn.contrast_native import native_contrast
+from fedrecgel.nn.native import library, usable
+from fedrecgel.nn.neumf_native import kernel
 from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
 
@@ -20,8 +23,11 @@ from fedrecgel.tensors import Tensors
 def accelerated(method: Method) -> Method | None:
     """A method with the same results, or None where no kernel fits or none can be built.
 
-    Its uploads are summed over clients already, so it serves a simulator whose channel would only add them up.
+    Uploads of FedNCF and FedRecGEL are summed over clients already, so they serve a simulator whose channel would only
+    add them up.
     """
+    if type(method) is CoFedRec and method.reg > 0 and library("contrast.cpp", D=method.dim):
+        return NativeCoFedRec(**asdict(method))
     if not isinstance(method, FedNCF) or method.weighting != "uniform" or kernel(method.model) is None:
         return None
     if type(method) is FedNCF:
@@ -95,3 +101,18 @@ class NativeFedRecGEL(NativeScores, FedRecGEL):
         """As FedRecGEL; on another device or in double precision literally so."""
         native = _native_update(self, self.rho_co, self.rho_ur, private, down, batch)
         return super().client_update(private, down, batch, round, draws) if native is None else native
+
+
+@dataclass(frozen=True, kw_only=True)
+class NativeCoFedRec(CoFedRec):
+    """CoFedRec with the contrastive term through its kernel."""
+
+    def contrast(
+        self, tables: Float[Tensor, "C n d"], labels: Int[Tensor, " n"], anchors: Int[Tensor, " a"] | None
+    ) -> tuple[Float[Tensor, " C"], Float[Tensor, "C n d"]]:
+        """As CoFedRec; on another device or in double precision literally so."""
+        if not usable(tables.dtype, tables.device):
+            return super().contrast(tables, labels, anchors)
+        return native_contrast(
+            tables, labels, anchors, temperature=self.temperature, base_temperature=self.base_temperature
+        )

@@ -145,13 +145,7 @@ class CoFedRec(Method):
                     saturating=self.saturating_bce,
                 )
                 if labelled:
-                    term, gradient = contrast(
-                        table,
-                        labels,
-                        self._anchors(len(labels), round, draws),
-                        temperature=self.temperature,
-                        base_temperature=self.base_temperature,
-                    )
+                    term, gradient = self.contrast(table, labels, self._anchors(len(labels), round, draws))
                     loss = loss + self.reg * term * active
                     table.sub_(gradient * (lr_items * self.reg * active)[:, None, None])
                 table.index_put_((client, batch.rows), -lr_items * rows, accumulate=True)
@@ -160,6 +154,12 @@ class CoFedRec(Method):
         kept = self._stored(table)
         upload = Upload(batch.ids, {"items": kept}, {}, batch.rows[:, :0], torch.ones_like(b))
         return ClientResult(State({"w": w, "b": b, "items": kept}), upload, losses / batches.clamp(min=1))
+
+    def contrast(
+        self, tables: Float[Tensor, "C n d"], labels: Int[Tensor, " n"], anchors: Int[Tensor, " a"] | None
+    ) -> tuple[Float[Tensor, " C"], Float[Tensor, "C n d"]]:
+        """The contrastive term of each table and its gradient."""
+        return contrast(tables, labels, anchors, temperature=self.temperature, base_temperature=self.base_temperature)
 
     def _table(self, private: State, down: Download) -> Float[Tensor, "C n d"]:
         """The own table, or the group's if it is newer; in the precision of the run."""

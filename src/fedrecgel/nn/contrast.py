@@ -36,8 +36,7 @@ def contrast(
     z = normalize(tables, dim=2)
     rows = torch.arange(n, device=tables.device) if anchors is None else anchors
     same = _others_with_label(z, labels)
-    sizes = torch.bincount(labels)[labels].to(z.dtype) - 1  # how many others share the label
-    share = temperature / base_temperature / len(rows) / (sizes + EPSILON)
+    sizes, share = label_weights(labels, z.dtype, len(rows), temperature / base_temperature)
     loss, slope = z.new_zeros(clients), torch.zeros_like(z)  # slope = ∂/∂z
     width = max(1, BLOCK // (clients * n))
     for part in torch.split(rows, width):
@@ -57,6 +56,14 @@ def contrast(
     slope += _others_with_label(z * pulls[:, None], labels)
     lengths = tables.norm(dim=2, keepdim=True).clamp(min=1e-12)
     return loss, (slope - z * (z * slope).sum(2, keepdim=True)) / lengths
+
+
+def label_weights(
+    labels: Int[Tensor, " n"], dtype: torch.dtype, n_anchors: int, factor: float
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """How many others share each item's label, and what each of these pairs weighs in the mean over anchors."""
+    sizes = torch.bincount(labels)[labels].to(dtype) - 1
+    return sizes, factor / n_anchors / (sizes + EPSILON)
 
 
 def _others_with_label(values: Float[Tensor, "C n d"], labels: Int[Tensor, " n"]) -> Float[Tensor, "C n d"]:
