@@ -231,6 +231,12 @@ class State:
         """A tensor by name."""
         return self.stacks[name][self.which] if name in self.stacks else self.tensors[name]
 
+    def rows(self, name: str, at: Int[Tensor, "C K"]) -> Float[Tensor, "C K d"]:
+        """Rows of each client's table [n, d]; the rest of it is not touched."""
+        if name in self.stacks and self.which is not None:
+            return self.stacks[name][self.which[:, None], at]
+        return self.tensors[name][torch.arange(len(at), device=at.device)[:, None], at]
+
     def of(self, index: Index) -> State:
         """The state of some of the clients, with tensors of their own."""
         tensors = {name: value[index] for name, value in self.tensors.items()}

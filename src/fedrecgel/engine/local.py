@@ -194,7 +194,7 @@ class LocalEngine:
                     np.concatenate([test[users, None], candidates[users]], axis=1).astype(np.int64)
                 )
             scores = self.method.score(
-                self.store.read(torch.from_numpy(users)),
+                self.store.look(torch.from_numpy(users)),
                 down.of(shared, slice(start, start + size)),
                 items.to(self.federation.device),
             ).cpu()

@@ -49,12 +49,16 @@ class ClientStore:
 
     def read(self, ids: Ids) -> State:
         """Copies of these clients' state."""
+        seen = self.look(ids)
+        return State({**seen.tensors, **{name: seen[name] for name in seen.stacks}}, seen.tables)
+
+    def look(self, ids: Ids) -> State:
+        """The same to read only: dense item tables are not copied."""
         self._wake(ids)
         tensors = {name: value[ids] for name, value in self._tensors.items()}
-        tensors |= {name: stack[self._which[ids]] for name, stack in self._stacks.items()}
         chosen = ids.tolist()
         tables = {name: PersonalTable.cat([own[u] for u in chosen]) for name, own in self._tables.items()}
-        return State(tensors, tables)
+        return State(tensors, tables, self._stacks, self._which[ids] if self._stacks else None)
 
     def write(self, ids: Ids, private: State) -> None:
         """Keep what these clients learnt."""

@@ -207,7 +207,7 @@ class CoFedRec(Method):
 
     def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
         """The own score function on the own table, or on the group's if it is newer."""
-        rows = private["items"][torch.arange(len(items), device=items.device)[:, None], items]
+        rows = private.rows("items", items)
         if "group" in down.tables:
             grouped = (down.each["group"] != NO_TABLE)[:, None, None]
             rows = torch.where(grouped, down.tables["group"].rows(items), rows)

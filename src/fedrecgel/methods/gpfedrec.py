@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -56,8 +56,8 @@ from fedrecgel.tensors import Ids, Tensors, grown
 
 NO_GUIDE = 0
 """The place of the empty guide, of who never took part; the others have one each, in the order they first did."""
-BLOCK = 1 << 25
-"""Entries of tables the server handles at once."""
+BLOCK = 1 << 21
+"""Entries of tables the server handles at once: as many as stay in the cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,8 +158,7 @@ class GPFedRec(Method):
         lr_items = self.lr * len(everything) * self.lr_eta - self.lr
         rates = {"user": self.lr * self.lr_eta / self.fraction - self.lr, "rows": lr_items}
         strength = 2 * self.reg * lr_items / everything.numel()  # 0.5 at the published settings, whatever n is
-        own = {name: value for name, value in private.tensors.items() if name not in ("items", "trained")}
-        own["rows"] = start
+        own = {**self._network(private), "rows": start}
         left, losses, batches = (start.new_full((len(start),), value) for value in (1.0, 0.0, 0.0))
         for epoch in range(self.epochs):
             for weights in batch.steps(self.batch_size, round, draws, epoch):
@@ -174,22 +173,24 @@ class GPFedRec(Method):
         rows, pulled = own.pop("rows"), 1 - left
         untouched = start + pulled[:, None, None] * (guide - start)  # rows without examples, in closed form
         sent = (rows - untouched) * batch.row_mask[:, :, None]
-        table = self._whole_table(everything, down, guided, pulled)
-        table.index_put_((_column(table), batch.rows), sent, accumulate=True)
+        table = self._whole_table(everything, down, pulled)
+        mine = batch.row_mask.nonzero()[:, 0]
+        table[mine, batch.rows[batch.row_mask]] = rows[batch.row_mask].to(table.dtype)
         upload = Upload(batch.ids, {"pull": pulled}, {"items": sent}, batch.rows, torch.ones_like(pulled))
         if self.noise > 0:
             upload = self._noised(upload, table - everything, round, draws)
-        tensors = {**own, "items": table.to(self._storage(table)), "trained": private["trained"] + 1}
+        tensors = {**own, "items": table, "trained": private["trained"] + 1}
         return ClientResult(State(tensors), upload, losses / batches.clamp(min=1))
 
     def _whole_table(
-        self, everything: Float[Tensor, "n d"], down: Download, guided: Tensor, pulled: Float[Tensor, " C"]
+        self, everything: Float[Tensor, "n d"], down: Download, pulled: Float[Tensor, " C"]
     ) -> Float[Tensor, "C n d"]:
-        """Where a table without examples ends up: between the global one and the guide."""
-        table = everything.expand(len(pulled), -1, -1).clone()
-        if guided.any():
-            way = pulled[:, None, None] * guided
-            table += way * (down.tables["guide"].dense().to(table.dtype) - everything)
+        """Where a table without examples ends up: between the global one and the guide. One at a time, in the cache."""
+        table = everything.new_empty(len(pulled), *everything.shape, dtype=self._storage(everything))
+        for client, (guided, way) in enumerate(zip(down.each["guided"].tolist(), pulled, strict=True)):
+            one = slice(client, client + 1)
+            guide = down.tables["guide"][one].dense()[0].to(everything.dtype) if guided else everything
+            table[client] = torch.lerp(everything, guide, way)
         return table
 
     def _noised(self, upload: Upload, change: Float[Tensor, "C n d"], round: int, draws: Draws) -> Upload:
@@ -199,6 +200,11 @@ class GPFedRec(Method):
         rows = {"items": change + torch.from_numpy(noise).to(change).view_as(change)}
         dense = {"pull": torch.zeros_like(upload.weight)}
         return replace(upload, dense=dense, rows=rows, at=everywhere)
+
+    def _network(self, private: State) -> Tensors:
+        """The user vector and the private network."""
+        layers = range(len(self.layers) + 1)
+        return {name: private[name] for name in ("user", *(f"{kind}{layer}" for layer in layers for kind in "wb"))}
 
     def _logits(self, own: Tensors) -> Float[Tensor, "C K"]:
         """concat(u, e_j) through the private network."""
@@ -244,18 +250,19 @@ class GPFedRec(Method):
         ids = torch.cat([upload.ids for upload in uploads])
         everything, guides, which = server.shared["items"], server.kept["guides"], server.kept["guide_of"][ids]
         pull = torch.cat([torch.as_tensor(upload.dense["pull"]) for upload in uploads]) * (which != NO_GUIDE)
+        at, owner, sent = _by_item(uploads)
         size = max(1, BLOCK // (len(ids) * self.dim))
         for first in range(0, len(everything), size):
             block = slice(first, min(first + size, len(everything)))
-            change = pull[:, None, None] * (guides[which, block].to(everything.dtype) - everything[block])
-            client = 0
-            for upload in uploads:
-                here = (upload.at >= block.start) & (upload.at < block.stop)
-                at = (here.nonzero()[:, 0] + client, upload.at[here] - block.start)
-                change.index_put_(at, upload.rows["items"][here], accumulate=True)
-                client += len(upload.ids)
-            found = everything[block] + change
-            yield block, found, change if self.centred else found
+            change = guides[which, block].to(everything.dtype).sub_(everything[block]).mul_(pull[:, None, None])
+            here = slice(*torch.searchsorted(at, torch.tensor([block.start, block.stop], device=at.device)).tolist())
+            place = owner[here] * change.shape[1] + at[here] - block.start
+            change.view(-1, self.dim).index_add_(0, place, sent[here])
+            if self.centred:
+                yield block, everything[block] + change, change
+            else:
+                found = change.add_(everything[block])
+                yield block, found, found
 
     def _smoother(self, blocks: Iterator[Float[Tensor, "n _ d"]], round: int, draws: Draws) -> Smoother:
         """The graph of similar users."""
@@ -271,11 +278,17 @@ class GPFedRec(Method):
 
     def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
         """The own network on the own table, as local training left them; a newcomer takes the global table."""
-        rows = private["items"][_column(items), items].to(private["user"].dtype)
-        rows = torch.where(private["trained"][:, None, None] > 0, rows, down.shared["items"][items])
-        return self._logits({**private.tensors, "rows": rows})
+        own, trained = self._network(private), private["trained"][:, None, None] > 0
+        rows = private.rows("items", items).to(own["user"].dtype)
+        return self._logits({**own, "rows": torch.where(trained, rows, down.shared["items"][items])})
 
 
-def _column(values: Tensor) -> Int[Tensor, "C 1"]:
-    """Numbers of the clients, to pair with items of theirs."""
-    return torch.arange(len(values), device=values.device)[:, None]
+def _by_item(uploads: list[Upload]) -> tuple[Int[Tensor, " k"], Int[Tensor, " k"], Float[Tensor, "k d"]]:
+    """The rows clients sent in ascending order of items: which items, the number of the client, the rows."""
+    firsts = accumulate((len(upload.ids) for upload in uploads), initial=0)
+    clients = [
+        torch.arange(first, first + len(upload.ids), device=upload.at.device)[:, None].expand_as(upload.at).flatten()
+        for first, upload in zip(firsts, uploads, strict=False)
+    ]
+    at, order = torch.cat([upload.at.flatten() for upload in uploads]).sort(stable=True)
+    return at, torch.cat(clients)[order], torch.cat([upload.rows["items"].flatten(0, 1) for upload in uploads])[order]

@@ -49,10 +49,10 @@ def _spread_start(points: Float[Tensor, "n d"], k: int, generator: np.random.Gen
 
 
 def _lloyd(points: Float[Tensor, "n d"], centres: Float[Tensor, "k d"], iterations: int, tolerance: float) -> Clusters:
-    before = float("inf")
+    before, lengths = float("inf"), points.square().sum(1)
     for _ in range(iterations):
-        distances, labels = torch.cdist(points, centres).min(1)
-        inertia = float(distances.square().sum())
+        distances, labels = _nearest(points, lengths, centres)
+        inertia = float(distances.sum())
         if before - inertia <= tolerance * inertia:
             break
         before = inertia
@@ -62,8 +62,16 @@ def _lloyd(points: Float[Tensor, "n d"], centres: Float[Tensor, "k d"], iteratio
         empty = (sizes == 0).nonzero()[:, 0]
         if len(empty):
             centres[empty] = points[distances.topk(len(empty)).indices]
-    distances, labels = torch.cdist(points, centres).min(1)
-    return Clusters(labels, centres, float(distances.square().sum()))
+    distances, labels = _nearest(points, lengths, centres)
+    return Clusters(labels, centres, float(distances.sum()))
+
+
+def _nearest(
+    points: Float[Tensor, "n d"], lengths: Float[Tensor, " n"], centres: Float[Tensor, "k d"]
+) -> tuple[Float[Tensor, " n"], Int[Tensor, " n"]]:
+    """Squared distance to the nearest centre, |p|² - 2pc + |c|², and which that is."""
+    beyond, labels = torch.addmm(centres.square().sum(1)[:, None], centres, points.T, alpha=-2).min(0)
+    return (beyond + lengths).clamp_(min=0), labels
 
 
 def elbow(falling: Float[Tensor, " n"]) -> int:
