@@ -8,6 +8,7 @@ from tests.builders import TINY
 from fedrecgel.draws import Draws
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.methods.base import Problem
+from fedrecgel.methods.cofedrec import CoFedRec
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.pfedrec import PFedRec
 from fedrecgel.methods.popularity import Popularity
@@ -54,6 +55,18 @@ def test_reading_gives_copies() -> None:
     store = ClientStore(METHOD, PROBLEM, DRAWS)
     store.read(torch.tensor([1]))["user"].fill_(9.0)
     assert not (store.read(torch.tensor([1]))["user"] == 9.0).any()
+
+
+def test_looking_finds_what_reading_copies() -> None:
+    method = CoFedRec(dim=3)
+    store, ids, at = ClientStore(method, PROBLEM, DRAWS), torch.tensor([3, 8, 0]), torch.tensor([[1, 4]] * 3)
+    trained = store.read(ids[1:])
+    store.write(ids[1:], State({name: value + torch.rand_like(value) for name, value in trained.tensors.items()}))
+    seen, copied = store.look(ids), store.read(ids)
+    assert all(torch.equal(seen[name], copied[name]) for name in ("w", "b", "items"))
+    assert torch.equal(seen.rows("items", at), copied["items"][:, [1, 4]])
+    assert torch.equal(copied.rows("items", at), copied["items"][:, [1, 4]])
+    assert not torch.equal(seen.rows("items", at)[0], seen.rows("items", at)[1])
 
 
 def test_load() -> None:

@@ -13,7 +13,7 @@ def configs(tmp_path: Path) -> Path:
     (tmp_path / "demo.toml").write_text('[method]\nname = "fedrecgel"\nrho_co = 0.3\nserver_lr = 0.9\n')
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "fedncf.toml").write_text(
-        '[data]\nname = "demo"\n[method]\nname = "fedncf"\nserver_lr = 0.007\n[run]\nrounds = 33\n'
+        '# Found by hand,\n# on Sunday.\n[data]\nname = "demo"\n[method]\nname = "fedncf"\nserver_lr = 0.007\n[run]\nrounds = 33\n'
     )
     return tmp_path
 
@@ -31,6 +31,7 @@ def test_tuned_takes_the_file_of_the_method_and_says_so(configs: Path) -> None:
     assert origin.config.to_dict()["method"]["server_lr"] == 0.007
     assert origin.config.run.rounds == 33
     assert origin.about == (configs / "demo" / "fedncf.toml").as_posix()
+    assert origin.heading == "Found by hand, on Sunday."
 
 
 def test_long_trains_more_clients_for_longer(configs: Path) -> None:

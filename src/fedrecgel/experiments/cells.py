@@ -102,6 +102,8 @@ class Row:
     cells: dict[Against, dict[str, Cell]]
     folders: list[str]
     """Where every number of this row comes from."""
+    heading: str = ""
+    """How its settings were found, in the words of their file."""
 
 
 @dataclass(frozen=True)
@@ -219,4 +221,5 @@ def row_of(runs: Runs, cells: dict[Against, dict[str, Cell]]) -> Row:
         leaves_device=first["privacy"]["leaves_device"],
         cells=cells,
         folders=[record.folder for record in runs.records],
+        heading=entry.origins[0].heading,
     )

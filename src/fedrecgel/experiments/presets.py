@@ -10,6 +10,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -34,6 +35,8 @@ class Origin:
 
     config: Config
     about: str
+    heading: str = ""
+    """What the settings file says of itself: how its values were found."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class Presets:
         given += [*extra, *changes, ("run", "seed", seed)]
         if extra:
             about += "; " + ", ".join(f"{section}.{key}={value}" for section, key, value in extra)
-        return Origin(read_config(path, given), about)
+        return Origin(read_config(path, given), about, _heading(path) if path else "")
 
     def check(self, methods: Sequence[str]) -> None:
         """Refuse a hyper-parameter that none of the methods has."""
@@ -83,6 +86,12 @@ class Presets:
         for section, key, _ in self.overrides:
             if section == "method" and key not in known:
                 raise ConfigError(unknown("key", key, known, "in [method] of any method of this experiment"))
+
+
+def _heading(path: Path) -> str:
+    """The comment a settings file starts with, as one line."""
+    lines = takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
+    return " ".join(line.removeprefix("#").strip() for line in lines)
 
 
 def _radii(path: Path, method: str) -> list[Assignment]:

@@ -46,12 +46,12 @@ def _main(document: MainTable) -> list[Table]:
 
 
 def _main_of(document: MainTable, dataset: str, rows: Sequence[Row]) -> Table:
-    columns = ["method", *METRICS, *(f"{metric}, all items" for metric in SHOWN), "seeds", "s per run", "settings"]
+    columns = ["method", *METRICS, *(f"{metric}, all items" for metric in METRICS), "seeds", "s per run", "settings"]
     lines = [
         [
             Entry(row.label, hint=row.kind),
             *(cell_entry(row.cells["candidates"][metric]) for metric in METRICS),
-            *(cell_entry(row.cells.get("catalogue", {}).get(metric)) for metric in SHOWN),
+            *(cell_entry(row.cells.get("catalogue", {}).get(metric)) for metric in METRICS),
             _seeds(row),
             Entry(f"{row.seconds:.1f}", row.seconds),
             Entry(row.about, hint=", ".join(row.folders)),
@@ -61,13 +61,14 @@ def _main_of(document: MainTable, dataset: str, rows: Sequence[Row]) -> Table:
     left_out = [name.partition("/")[2] for name in document.left_out if name.partition("/")[0] == dataset]
     notes = [
         "Percent, mean ± standard deviation over seeds; in brackets the published figure. Ranked among 99 sampled "
-        "candidates, in the last two metric columns among all items.",
+        "candidates, in the last four metric columns among all items.",
         f"{MARKS} {VERSUS}",
         f"Reported round: {' or '.join(sorted({SELECTIONS[row.selection] for row in rows}))}.",
         f"Test: {document.test}.",
         f"Published figures: {document.published}, quoted as printed.",
         *([f"Not run, too slow or too large: {', '.join(left_out)}."] if left_out else []),
         *document.caveats[dataset],
+        *(f"Settings: {row.heading}" for row in rows if row.heading),
     ]
     return Table(f"main-{dataset}", f"{dataset}: HR and NDCG of every method", columns, lines, notes, document.command)
 
