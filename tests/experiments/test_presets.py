@@ -13,7 +13,8 @@ def configs(tmp_path: Path) -> Path:
     (tmp_path / "demo.toml").write_text('[method]\nname = "fedrecgel"\nrho_co = 0.3\nserver_lr = 0.9\n')
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "fedncf.toml").write_text(
-        '# Found by hand,\n# on Sunday.\n[data]\nname = "demo"\n[method]\nname = "fedncf"\nserver_lr = 0.007\n[run]\nrounds = 33\n'
+        "# Found by hand,\n# on Sunday.\n"
+        '[data]\nname = "demo"\n[method]\nname = "fedncf"\nserver_lr = 0.007\n[run]\nrounds = 33\n'
     )
     return tmp_path
 
