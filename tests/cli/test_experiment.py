@@ -132,11 +132,28 @@ def test_slow_methods_may_have_fewer_seeds_and_the_table_says_so(
     assert main(words("main-table", csv, out, "--seeds-of", f"fedmf=0,{csv}/fedncf=1")) == 0
     printed = capsys.readouterr()
     assert "4 runs" in printed.err
-    assert "Not run, too slow or too large: fedmf." in printed.out
+    assert "Not run: fedmf." in printed.out
     row = next(row for row in document(out)["rows"] if row["method"] == "fedncf")
     assert row["seeds"] == [0]
     assert main(words("main-table", csv, out, "--seeds-of", "fedmf=few")) == 2
     assert "--seeds-of takes NAME=N" in capsys.readouterr().err
+
+
+def test_a_table_of_what_is_finished_runs_nothing(csv: Path, here: pytest.MonkeyPatch, capsys: Capture) -> None:
+    out = csv.parent / "results"
+    assert main(words("main-table", csv, out, "--seeds-of", "fedmf=0,fedncf=1")) == 0
+    (out / "results.jsonl").unlink()  # as if killed before it could write
+    here.setattr(TrainTask, "run", lambda self, should_stop: pytest.fail("something was run"))
+    capsys.readouterr()
+    assert main(words("main-table", csv, out, "--finished")) == 0
+    printed = capsys.readouterr().out
+    assert "Not run: fedmf." in printed
+    assert "1 of 2" in printed
+    assert {row["method"]: len(row["seeds"]) for row in document(out)["rows"]} == {
+        "popularity": 1,
+        "fedncf": 1,
+        "fedrecgel": 2,
+    }
 
 
 def test_models_are_kept_where_something_is_measured_on_them(csv: Path, here: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,14 @@ from fedrecgel.data.load import NAMES
 from fedrecgel.errors import ConfigError
 from fedrecgel.experiments.ablation import AblationExperiment
 from fedrecgel.experiments.config import lookup, parse_assignment
-from fedrecgel.experiments.execute import Experiment, describe_data, describe_environment, execute, write_document
+from fedrecgel.experiments.execute import (
+    Experiment,
+    describe_data,
+    describe_environment,
+    execute,
+    record_finished,
+    write_document,
+)
 from fedrecgel.experiments.flatness import FlatnessSettings, Normalisation
 from fedrecgel.experiments.landscape import LandscapeExperiment
 from fedrecgel.experiments.main_table import MainTableExperiment
@@ -101,6 +108,9 @@ def add_parser(subparsers: Subparsers) -> None:
         kind.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at the same time (default 1)")
         kind.add_argument("--plan", action="store_true", help="say what would be run and how long, after short probes")
         kind.add_argument(
+            "--finished", action="store_true", help="run nothing: tables of what is finished, while the rest may run"
+        )
+        kind.add_argument(
             "--keep-models", action="store_true", help="also of methods nothing is measured on; some weigh gigabytes"
         )
         kind.add_argument("--quiet", action="store_true", help="print nothing but errors")
@@ -131,13 +141,11 @@ def run_experiment(args: Namespace) -> int:
     describe_environment(root)
     describe_data(root, experiment.configs())
     started = time.perf_counter()
-    with stop_on_interrupt(console.say) as stop:
-        execute(plan, args.jobs, stop, console.watch, keep_models=args.keep_models)
-        measurements = experiment.measurements(root)
-        console.restart(len(measurements))
-        for outcome in run_tasks(measurements, args.jobs, stop):
-            console.watch(outcome)
-        stopped = stop.is_set()
+    stopped = False
+    if args.finished:
+        record_finished(plan)
+    else:
+        stopped = _run_missing(experiment, plan, args, console)
     document = experiment.reduce(root, ResultsLog(root).read(), _command(args))
     path = root / f"{experiment.name}.json"
     write_document(path, document)
@@ -149,6 +157,17 @@ def run_experiment(args: Namespace) -> int:
         page = f"fedrecgel report {shlex.quote(str(root))}"
         print(f"\n{duration(time.perf_counter() - started)}; results are in {path}. Make the page with: {page}")
     return 1 if console.failed else 0
+
+
+def _run_missing(experiment: Experiment, plan: Plan, args: Namespace, console: Console) -> bool:
+    """Train and measure what is not there yet; whether the user stopped it."""
+    with stop_on_interrupt(console.say) as stop:
+        execute(plan, args.jobs, stop, console.watch, keep_models=args.keep_models)
+        measurements = experiment.measurements(plan.root)
+        console.restart(len(measurements))
+        for outcome in run_tasks(measurements, args.jobs, stop):
+            console.watch(outcome)
+        return stop.is_set()
 
 
 def experiment_of(args: Namespace) -> Experiment:

@@ -45,12 +45,8 @@ class Experiment(Protocol):
 
 def execute(plan: Plan, jobs: int, stop: Event, watch: Callable[[Outcome], None], *, keep_models: bool = False) -> None:
     """Run the missing jobs of a plan; every one of them, and finished ones not recorded yet, gets its line."""
+    record_finished(plan)
     log = ResultsLog(plan.root)
-    recorded = log.read()
-    for job in plan.jobs:
-        known = recorded.get(job.fingerprint)
-        if job.finished(plan.root) and (known is None or known.status != "finished"):
-            log.append(_record(plan.root, job))
     of_task: dict[str, Job] = {}
     tasks: list[Task] = []
     for job in plan.missing:
@@ -62,6 +58,16 @@ def execute(plan: Plan, jobs: int, stop: Event, watch: Callable[[Outcome], None]
             failed = Record("failed", job.fingerprint, job.folder, job.config.to_dict(), None, error=outcome.message)
             log.append(_record(plan.root, job) if outcome.status == "finished" else failed)
         watch(outcome)
+
+
+def record_finished(plan: Plan) -> None:
+    """A line for every finished run that has none: another command made it, or was killed before it could write."""
+    log = ResultsLog(plan.root)
+    recorded = log.read()
+    for job in plan.jobs:
+        known = recorded.get(job.fingerprint)
+        if job.finished(plan.root) and (known is None or known.status != "finished"):
+            log.append(_record(plan.root, job))
 
 
 def with_workers(config: Config, jobs: int) -> Config:

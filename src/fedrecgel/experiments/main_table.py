@@ -57,7 +57,7 @@ class MainTable:
     caveats: dict[str, list[str]]
     """Of each data set."""
     left_out: list[str]
-    """dataset/method that was not run on purpose."""
+    """dataset/method without a finished run, on purpose or not yet."""
     rows: list[Row]
     pairs: list[Pair]
 
@@ -117,7 +117,9 @@ class MainTableExperiment:
             pairs += tests
             rows += [_row(runs, tests) for runs in _in_order(present)]
         rows = [_mark(row, rows, pairs) for row in rows]
-        left_out = [f"{shown_name(d)}/{m}" for d in self.datasets for m in self.methods if not self._seeds(d, m)]
+        present_names = {(row.dataset, row.method) for row in rows}
+        asked = [(shown_name(dataset), method) for dataset in self.datasets for method in self.methods]
+        left_out = ["/".join(name) for name in asked if name not in present_names]
         caveats = {name: caveats_for(name) for name in datasets}
         return MainTable(command, self.setting, TEST, SOURCE, caveats, left_out, rows, pairs)
 

@@ -66,7 +66,7 @@ def _main_of(document: MainTable, dataset: str, rows: Sequence[Row]) -> Table:
         f"Reported round: {' or '.join(sorted({SELECTIONS[row.selection] for row in rows}))}.",
         f"Test: {document.test}.",
         f"Published figures: {document.published}, quoted as printed.",
-        *([f"Not run, too slow or too large: {', '.join(left_out)}."] if left_out else []),
+        *([f"Not run: {', '.join(left_out)}."] if left_out else []),
         *document.caveats[dataset],
         *(f"Settings: {row.heading}" for row in rows if row.heading),
     ]
