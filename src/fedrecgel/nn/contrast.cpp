@@ -115,7 +115,8 @@ extern "C" void contrast(int clients, int n, int n_anchors, int n_labels, const 
     losses[c] = loss;
     for (int i = 0; i < n; i++) {  // through the division by the length
       const float along = dot(z + i * D, slope + i * D, D);
-      for (int k = i * D; k < (i + 1) * D; k += 16) store(slope + k, (load(slope + k) - along * load(z + k)) / lengths[i]);
+      moved(slope + i * D, -along, z + i * D, slope + i * D, D);
+      for (int k = i * D; k < (i + 1) * D; k += 16) store(slope + k, load(slope + k) / lengths[i]);
     }
   }
 }
