@@ -165,6 +165,7 @@ def test_models_are_kept_where_something_is_measured_on_them(csv: Path, here: py
         records = ResultsLog(csv.parent / out).read().values()
         models = {r.run["method"] for r in records if (csv.parent / out / r.folder / "clients.safetensors").exists()}
         assert models - {"popularity"} == kept
+        assert bool(list((csv.parent / out).rglob("best-*.safetensors"))) == bool(more)
 
 
 def test_a_run_another_process_finished_meanwhile_is_left_alone(csv: Path, here: pytest.MonkeyPatch) -> None:
