@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -15,8 +15,9 @@ import fedrecgel as fr
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.split import Split, leave_one_out
 from fedrecgel.draws import Draws
-from fedrecgel.engine.accelerate import accelerated
+from fedrecgel.engine.accelerate import NativeFedMF, accelerated
 from fedrecgel.methods.base import Download, Method, Problem
+from fedrecgel.methods.fedmf import FedMF
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrecgel import FedRecGEL
 from fedrecgel.methods.popularity import Popularity
@@ -84,6 +85,17 @@ def test_clients_of_several_blocks_agree(method: Method) -> None:
     assert_agree(method, split)
 
 
+@pytest.mark.parametrize("loss", ["bce", "squared"])
+@pytest.mark.parametrize("repeated", ["add", "last"])
+@pytest.mark.parametrize("examples", ["sampled", "positives"])
+def test_fedmf_agrees_with_pytorch(
+    loss: Literal["bce", "squared"], repeated: Literal["add", "last"], examples: Literal["sampled", "positives"]
+) -> None:
+    method = FedMF(dim=16, lr=0.2, loss=loss, repeated=repeated, examples=examples)
+    assert isinstance(accelerated(method), NativeFedMF)
+    assert_agree(method, SPLIT)
+
+
 def test_a_client_without_examples_changes_nothing() -> None:
     method = FedRecGEL(**SIZES)
     fast = accelerated(method)
@@ -122,6 +134,7 @@ def test_falls_back_where_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch, tm
     assert accelerated(FedRecGEL(order="user-first")) is None
     assert accelerated(FedRecGEL(g_norm=0.1)) is None
     assert accelerated(FedNCF(gmf_dim=5)) is None
+    assert accelerated(FedMF(dim=100)) is None
     assert accelerated(FedNCF(weighting="examples")) is None
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)

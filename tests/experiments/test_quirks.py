@@ -10,13 +10,13 @@ from tests.results import patch_runner, words, write_csv
 from fedrecgel.cli.main import main
 from fedrecgel.experiments.plan import config_fingerprint
 from fedrecgel.experiments.presets import Presets
-from fedrecgel.experiments.quirks import ALL, CORRECTED, LEAKY, RELEASED, QuirksExperiment, single_quirks
+from fedrecgel.experiments.quirks import ALL, CORRECTED, KINDS, LEAKY, RELEASED, QuirksExperiment, single_quirks
 from fedrecgel.methods import METHODS
 
 
-def rows_of(method: str, *, composites_only: bool = False) -> dict[str, dict[str, Any]]:
+def rows_of(method: str, *kinds: str) -> dict[str, dict[str, Any]]:
     """The settings of every row, by label."""
-    experiment = QuirksExperiment(Presets(Path("none")), ("demo",), (method,), 1, composites_only)
+    experiment = QuirksExperiment(Presets(Path("none")), ("demo",), (method,), 1, kinds or KINDS)
     (entries,) = experiment.entries.values()
     return {entry.label: entry.origins[0].config.to_dict() for entry in entries}
 
@@ -40,9 +40,10 @@ def test_rows_differ_from_the_corrected_one_in_what_they_name(method: str) -> No
         assert changed["evaluation"] == usual["evaluation"]
 
 
-def test_single_quirks_can_be_left_out() -> None:
+def test_rows_can_be_chosen() -> None:
     assert set(single_quirks("gpfedrec")) == {"native_cosine_distance = true"}
-    assert list(rows_of("gpfedrec", composites_only=True)) == [CORRECTED, LEAKY, ALL, RELEASED]
+    assert list(rows_of("gpfedrec", "leaky", "native", "released")) == [CORRECTED, LEAKY, ALL, RELEASED]
+    assert list(rows_of("gpfedrec", "native")) == [CORRECTED, ALL]
     assert list(rows_of("fedncf")) == [CORRECTED, LEAKY, RELEASED]
 
 

@@ -28,6 +28,7 @@ from fedrecgel.experiments.landscape import LandscapeExperiment
 from fedrecgel.experiments.main_table import MainTableExperiment
 from fedrecgel.experiments.plan import Plan
 from fedrecgel.experiments.presets import SETTINGS, Presets, Setting
+from fedrecgel.experiments.quirks import KINDS as QUIRK_ROWS
 from fedrecgel.experiments.quirks import QuirksExperiment
 from fedrecgel.experiments.results import ResultsLog
 from fedrecgel.experiments.runner import run_tasks, stop_on_interrupt
@@ -86,7 +87,10 @@ def add_parser(subparsers: Subparsers) -> None:
         if name in ("main-table", "quirks"):
             kind.add_argument("--methods", metavar="A,B", help=f"of {', '.join(METHODS)} (default: all)")
         if name == "quirks":
-            kind.add_argument("--composites-only", action="store_true", help="leave out the rows of single quirks")
+            usual = ",".join(QUIRK_ROWS)
+            kind.add_argument(
+                "--rows", metavar="A,B", default=usual, help=f"beside the corrected one (default {usual})"
+            )
         if name == "main-table":
             kind.add_argument(
                 "--seeds-of",
@@ -176,7 +180,7 @@ def experiment_of(args: Namespace) -> Experiment:
     datasets = _names("data set", args.datasets, [*NAMES, *(n for n in args.datasets.split(",") if Path(n).suffix)])
     methods = _names("method", getattr(args, "methods", None) or ",".join(METHODS), METHODS)
     if args.experiment == "quirks":
-        return QuirksExperiment(presets, datasets, methods, args.seeds, args.composites_only)
+        return QuirksExperiment(presets, datasets, methods, args.seeds, _names("row", args.rows, QUIRK_ROWS))
     settings = tuple(cast("Setting", name) for name in _names("setting", args.settings, SETTINGS))
     if args.experiment == "main-table":
         if len(settings) != 1:
@@ -231,10 +235,12 @@ def _command(args: Namespace) -> str:
         "clients": FlatnessSettings().clients,
         "out": "results",
         "seeds_of": "",
+        "rows": ",".join(QUIRK_ROWS),
     }
     words = ["fedrecgel", "experiment", args.experiment, "--datasets", args.datasets, "--seeds", str(args.seeds)]
     for flag in (
         "methods",
+        "rows",
         "seeds_of",
         "settings",
         "rounds",
@@ -248,7 +254,6 @@ def _command(args: Namespace) -> str:
         value = getattr(args, flag, None)
         if value is not None and value != usual.get(flag):
             words += [f"--{flag.replace('_', '-')}", str(value)]
-    words += ["--composites-only"] if getattr(args, "composites_only", False) else []
     for text in args.assignments:
         words += ["--set", text]
     return shlex.join(words)

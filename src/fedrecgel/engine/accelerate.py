@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from fedrecgel.data.federation import ClientBatch
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import ClientResult, Download, Method, Server, Upload
 from fedrecgel.methods.cofedrec import CoFedRec
+from fedrecgel.methods.fedmf import FedMF
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrecgel import FedRecGEL
 from fedrecgel.nn.contrast_native import native_contrast
@@ -28,6 +30,8 @@ def accelerated(method: Method) -> Method | None:
     """
     if type(method) is CoFedRec and method.reg > 0 and library("contrast.cpp", D=method.dim):
         return NativeCoFedRec(**asdict(method))
+    if type(method) is FedMF and library("factors.cpp", D=method.dim):
+        return NativeFedMF(**asdict(method))
     if not isinstance(method, FedNCF) or method.weighting != "uniform" or kernel(method.model) is None:
         return None
     if type(method) is FedNCF:
@@ -116,3 +120,25 @@ class NativeCoFedRec(CoFedRec):
         return native_contrast(
             tables, labels, anchors, temperature=self.temperature, base_temperature=self.base_temperature
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NativeFedMF(FedMF):
+    """FedMF with the walk through the examples as a kernel."""
+
+    def footprint(self, n_examples: Int[Tensor, " C"], n_items: int) -> Int[Tensor, " C"]:
+        """No step of the kernel is too small, so that chunks may be."""
+        return n_examples // 4
+
+    def walk(
+        self, user: Float[Tensor, "C d"], rows: Float[Tensor, "C K d"], batch: ClientBatch, counts: Bool[Tensor, "C L"]
+    ) -> tuple[Float[Tensor, "C d"], Float[Tensor, "C K d"], Float[Tensor, " C"]]:
+        """As FedMF; on another device or in double precision literally so."""
+        compiled = library("factors.cpp", D=self.dim)
+        if compiled is None or not usable(user.dtype, user.device):
+            return super().walk(user, rows, batch, counts)
+        found = torch.empty_like(user), torch.empty_like(rows), user.new_empty(len(user))
+        sizes = (*counts.shape, rows.shape[1], self.loss == "squared", self.repeated == "last")
+        read = (user, rows, batch.slots, batch.labels, counts)
+        compiled.call("walk", sizes, read, (self.lr, self.reg_user, self.reg_item), found)
+        return found

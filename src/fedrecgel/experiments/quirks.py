@@ -15,10 +15,11 @@ from fedrecgel.experiments.statistics import TEST, Comparison
 from fedrecgel.experiments.tasks import Task
 from fedrecgel.methods import METHODS
 
-CORRECTED, ALL, RELEASED = "corrected", "all native", "as released"
+CORRECTED, LEAKY, ALL, RELEASED = "corrected", "leaky negatives", "all native", "as released"
+KINDS = ("single", "leaky", "native", "released")
+"""What rows there are beside the corrected one; the first stands for one row per quirk."""
 NATIVE = "native"
 LEAK: Assignment = ("sampling", "exclude_heldout_from_negatives", True)
-LEAKY = "leaky negatives"
 SIZES_AND_RATES = ("dim", "lr")
 """Native values that are tuned or held equal over methods; part of the code as released, not quirks."""
 
@@ -39,8 +40,8 @@ class Quirks:
     command: str
     test: str
     rows: list[QuirkRow]
-    popularity: dict[str, dict[str, float]]
-    """Of every data set, among candidates, on the training data of the corrected rows."""
+    popularity: dict[str, dict[Against, dict[str, float]]]
+    """Of every data set, on the training data of the corrected rows."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,8 @@ class QuirksExperiment:
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
     seeds: int
-    composites_only: bool = False
-    """Leave out the rows of single quirks."""
+    kinds: tuple[str, ...] = KINDS
+    """Which rows beside the corrected one."""
 
     @cached_property
     def entries(self) -> dict[tuple[str, str], list[Entry]]:
@@ -71,17 +72,25 @@ class QuirksExperiment:
         }
 
     def _rows(self, dataset: str, method: str) -> list[Entry]:
-        validation: Assignment = ("evaluation", "selection", "validation")
-        single = {} if self.composites_only else single_quirks(method)
         native = [LEAK, *_variant(method)]
-        rows = {CORRECTED: [], **single, LEAKY: [LEAK]} | ({ALL: native} if _variant(method) else {})
+        rows: dict[str, list[Assignment]] = {CORRECTED: []}
+        if "single" in self.kinds:
+            rows |= single_quirks(method)
+        if "leaky" in self.kinds:
+            rows[LEAKY] = [LEAK]
+        if "native" in self.kinds and _variant(method):
+            rows[ALL] = native
+        validation: Assignment = ("evaluation", "selection", "validation")
         made = [
             entry_of(self.presets, dataset, method, "tuned", self.seeds, label=label, changes=[validation, *changes])
             for label, changes in rows.items()
         ]
-        released = [("evaluation", "selection", "test"), *native]
-        last = entry_of(self.presets, dataset, method, "published", self.seeds, label=RELEASED, changes=released)
-        return [*made, last]
+        if "released" in self.kinds:
+            changes = [("evaluation", "selection", "test"), *native]
+            made.append(
+                entry_of(self.presets, dataset, method, "published", self.seeds, label=RELEASED, changes=changes)
+            )
+        return made
 
     def configs(self) -> list[Config]:
         """Which runs."""
@@ -94,13 +103,13 @@ class QuirksExperiment:
     def reduce(self, root: Path, records: dict[str, Record], command: str) -> Quirks:
         """Which numbers: means over seeds, and each row against the corrected one, corrected over a method's rows."""
         rows: list[QuirkRow] = []
-        popularity: dict[str, dict[str, float]] = {}
+        popularity: dict[str, dict[Against, dict[str, float]]] = {}
         for group in self.entries.values():
             found = {entry.label: runs for entry in group if (runs := load_runs(root, entry, records)) is not None}
             worth = differences(_pairs(found))
             for label, runs in found.items():
                 rows.append(QuirkRow(row_of(runs, cells_of(runs)), worth.get(label, {})))
-                popularity.setdefault(runs.entry.dataset, runs.records[0].run["reference"]["popularity"])
+                popularity.setdefault(runs.entry.dataset, _popularity(runs.records[0]))
         return Quirks(command, TEST, rows, popularity)
 
 
@@ -122,3 +131,8 @@ def _pairs(found: dict[str, Runs]) -> dict[str, tuple[Runs, Runs]]:
     if CORRECTED not in found:
         return {}
     return {label: (runs, found[CORRECTED]) for label, runs in found.items() if label != CORRECTED}
+
+
+def _popularity(record: Record) -> dict[Against, dict[str, float]]:
+    catalogue = record.run["reference_full"]["popularity"]  # None if nothing was ranked among all items
+    return {"candidates": record.run["reference"]["popularity"], "catalogue": catalogue or {}}

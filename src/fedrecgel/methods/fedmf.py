@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -95,7 +95,7 @@ class FedMF(Method):
 
     def footprint(self, n_examples: Int[Tensor, " C"], n_items: int) -> Int[Tensor, " C"]:
         """Many clients together: the loop over examples is long and every step of it small."""
-        return n_examples // 16
+        return n_examples // 64
 
     def init_server(self, problem: Problem, draws: Draws) -> Server:
         """The item table V."""
@@ -118,46 +118,55 @@ class FedMF(Method):
         """Step u through the examples; send the item gradients at the V of the round's start."""
         rows = down.shared["items"][batch.rows]
         counts = batch.mask if self.examples == "sampled" else batch.mask & (batch.labels > 0)
-        walk = self._one_by_one if self.updates == "each" else self._at_once
+        walk = self.walk if self.updates == "each" else self._at_once
         user, gradient, loss = walk(private["user"], rows, batch, counts)
         if self.precision > 0:
             gradient = (gradient / self.precision).round() * self.precision
         upload = Upload(batch.ids, {}, {"items": gradient}, batch.rows, torch.ones_like(loss))
         return ClientResult(State({"user": user}), upload, loss / counts.sum(1).clamp(min=1))
 
-    def _one_by_one(
-        self, user: Float[Tensor, "C d"], rows: Float[Tensor, "C K d"], batch: ClientBatch, counts: Tensor
+    def walk(
+        self, user: Float[Tensor, "C d"], rows: Float[Tensor, "C K d"], batch: ClientBatch, counts: Bool[Tensor, "C L"]
     ) -> tuple[Float[Tensor, "C d"], Float[Tensor, "C K d"], Float[Tensor, " C"]]:
-        """One example after another: the error at the old u, the item gradient with the new one."""
+        """One example after another: the error at the old u, the item gradient with the new one.
+
+        Only the walk of u is a loop; an example that does not count takes a step of length 0.
+        """
         client = torch.arange(len(user), device=user.device)
-        gradient, total = torch.zeros_like(rows), user.new_zeros(len(user))
-        for slot, label, active in zip(batch.slots.T, batch.labels.T, counts.T, strict=True):
-            item, on = rows[client, slot], active[:, None]
-            error, loss = self._error((user * item).sum(1), label)
-            user = torch.where(on, user - self.lr * (error[:, None] * item + 2 * self.reg_user * user), user)
-            own = self.lr * (error[:, None] * user + 2 * self.reg_item * item)
-            before = gradient[client, slot]
-            gradient[client, slot] = torch.where(on, own + before if self.repeated == "add" else own, before)
-            total += loss * active
-        return user, gradient, total
+        items, labels, active = rows[client, batch.slots.T], batch.labels.T, counts.T.to(rows.dtype)
+        decay = 1 - 2 * self.lr * self.reg_user * active[:, :, None]
+        steps: list[tuple[Tensor, Tensor, Tensor]] = []
+        for item, label, weight, kept in zip(items, labels, active, decay, strict=True):
+            score = (user * item).sum(1)
+            error = self._error(score, label).mul_(weight)
+            user = torch.addcmul(user * kept, error[:, None], item, value=-self.lr)
+            steps.append((score, error, user))
+        scores, errors, users = (torch.stack(values) for values in zip(*steps, strict=True))
+        own = self.lr * (errors[:, :, None] * users + 2 * self.reg_item * active[:, :, None] * items)
+        if self.repeated == "last":
+            own *= _last_of_its_slot(batch.slots.T, counts.T)[:, :, None]
+        gradient = torch.zeros_like(rows).index_put_((client, batch.slots.T), own, accumulate=True)
+        return user, gradient, (self._loss(scores, labels) * active).sum(0)
 
     def _at_once(
-        self, user: Float[Tensor, "C d"], rows: Float[Tensor, "C K d"], batch: ClientBatch, counts: Tensor
+        self, user: Float[Tensor, "C d"], rows: Float[Tensor, "C K d"], batch: ClientBatch, counts: Bool[Tensor, "C L"]
     ) -> tuple[Float[Tensor, "C d"], Float[Tensor, "C K d"], Float[Tensor, " C"]]:
         """The same with one step of u for all examples."""
         times = torch.zeros_like(batch.row_labels).scatter_add_(1, batch.slots, counts.to(rows.dtype))
-        error, loss = self._error((rows @ user[:, :, None]).squeeze(2), batch.row_labels)
+        scores = (rows @ user[:, :, None]).squeeze(2)
+        error, loss = self._error(scores, batch.row_labels), self._loss(scores, batch.row_labels)
         decay = 2 * self.reg_user * times.sum(1, keepdim=True) * user
         user = user - self.lr * (((error * times)[:, None] @ rows).squeeze(1) + decay)
         sent = times if self.repeated == "add" else times.clamp(max=1)  # at one u repetitions are all the same
         gradient = self.lr * sent[:, :, None] * (error[:, :, None] * user[:, None] + 2 * self.reg_item * rows)
         return user, gradient, (loss * times).sum(1)
 
-    def _error(self, scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """∂loss/∂score and the loss."""
-        if self.loss == "squared":
-            return 2 * (scores - labels), (scores - labels).square()
-        return torch.sigmoid(scores) - labels, softplus(scores) - labels * scores
+    def _error(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """∂loss/∂score."""
+        return 2 * (scores - labels) if self.loss == "squared" else torch.sigmoid(scores) - labels
+
+    def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return (scores - labels).square() if self.loss == "squared" else softplus(scores) - labels * scores
 
     def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
         """V ← V - Σ g."""
@@ -167,3 +176,10 @@ class FedMF(Method):
     def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
         """U · v_j."""
         return (down.shared["items"][items] @ private["user"][:, :, None]).squeeze(2)
+
+
+def _last_of_its_slot(slots: Int[Tensor, "K C"], counts: Bool[Tensor, "K C"]) -> Bool[Tensor, "K C"]:
+    """The last example that counts of each client's item."""
+    position = torch.arange(1, len(slots) + 1, device=slots.device)[:, None] * counts
+    last = torch.zeros_like(slots).scatter_reduce_(0, slots, position, "amax")
+    return counts & (position == last.gather(0, slots))

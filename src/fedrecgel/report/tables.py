@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import singledispatch
 
 from fedrecgel.experiments.ablation import FULL, Ablation
-from fedrecgel.experiments.cells import METRICS, Cell, Row
+from fedrecgel.experiments.cells import AGAINST, METRICS, Cell, Row
 from fedrecgel.experiments.flatness import Flatness, Rise
 from fedrecgel.experiments.landscape import Landscape, Measured
 from fedrecgel.experiments.main_table import MainTable
@@ -21,6 +21,7 @@ SELECTIONS = {
     "validation": "the best on a validation item, which leaves the training data of every row",
     "test": "the best on the test item, which is cheating",
 }
+BOTH_RANKINGS = (*METRICS, *(f"{metric}, all items" for metric in METRICS))
 VERSUS = "▲ ▼ ≈: significantly above, below, or not to be told from popularity (same test)."
 
 
@@ -46,12 +47,11 @@ def _main(document: MainTable) -> list[Table]:
 
 
 def _main_of(document: MainTable, dataset: str, rows: Sequence[Row]) -> Table:
-    columns = ["method", *METRICS, *(f"{metric}, all items" for metric in METRICS), "seeds", "s per run", "settings"]
+    columns = ["method", *BOTH_RANKINGS, "seeds", "s per run", "settings"]
     lines = [
         [
             Entry(row.label, hint=row.kind),
-            *(cell_entry(row.cells["candidates"][metric]) for metric in METRICS),
-            *(cell_entry(row.cells.get("catalogue", {}).get(metric)) for metric in METRICS),
+            *_both_rankings(row),
             _seeds(row),
             Entry(f"{row.seconds:.1f}", row.seconds),
             Entry(row.about, hint=", ".join(row.folders)),
@@ -71,6 +71,10 @@ def _main_of(document: MainTable, dataset: str, rows: Sequence[Row]) -> Table:
         *(f"Settings: {row.heading}" for row in rows if row.heading),
     ]
     return Table(f"main-{dataset}", f"{dataset}: HR and NDCG of every method", columns, lines, notes, document.command)
+
+
+def _both_rankings(row: Row) -> list[Entry]:
+    return [cell_entry(row.cells.get(against, {}).get(metric)) for against in AGAINST for metric in METRICS]
 
 
 def cell_entry(cell: Cell | None) -> Entry:
@@ -123,7 +127,7 @@ def _ablation(document: Ablation) -> list[Table]:
                     _seeds(item.row),
                 ]
             )
-        lines.append(_popularity_line(document.popularity[dataset], METRICS))
+        lines.append(_popularity_line([document.popularity[dataset][metric] for metric in METRICS]))
         columns = ["variant", *METRICS, *(f"full minus variant, {metric}" for metric in SHOWN), "seeds"]
         notes = [
             "Percent, mean ± standard deviation over seeds; in brackets the published figure. Differences in points "
@@ -136,10 +140,10 @@ def _ablation(document: Ablation) -> list[Table]:
     return tables
 
 
-def _popularity_line(reference: Mapping[str, float], metrics: Sequence[str]) -> list[Entry]:
+def _popularity_line(values: Iterable[float | None]) -> list[Entry]:
     """What every table shows beside its rows: metrics, no difference, one seed."""
-    values = (Entry(f"{100 * reference[metric]:.2f}", reference[metric]) for metric in metrics)
-    return [Entry("popularity"), *values, *(Entry("–") for _ in SHOWN), Entry("1", 1)]
+    metrics = (Entry("–") if value is None else Entry(f"{100 * value:.2f}", value) for value in values)
+    return [Entry("popularity"), *metrics, *(Entry("–") for _ in SHOWN), Entry("1", 1)]
 
 
 def _difference(found: Comparison | None) -> Entry:
@@ -156,15 +160,16 @@ def _quirks(document: Quirks) -> list[Table]:
         lines = [
             [
                 Entry(f"{item.row.method}, {item.row.label}", hint=", ".join(item.row.folders)),
-                *(cell_entry(item.row.cells["candidates"][metric]) for metric in METRICS),
+                *_both_rankings(item.row),
                 *(_difference(item.worth.get("candidates", {}).get(metric)) for metric in SHOWN),
                 _seeds(item.row),
             ]
             for item in document.rows
             if item.row.dataset == dataset
         ]
-        lines.append(_popularity_line(document.popularity[dataset], METRICS))
-        columns = ["method and quirk", *METRICS, *(f"minus corrected, {metric}" for metric in SHOWN), "seeds"]
+        popularity = document.popularity[dataset]
+        lines.append(_popularity_line([popularity[against].get(metric) for against in AGAINST for metric in METRICS]))
+        columns = ["method and quirk", *BOTH_RANKINGS, *(f"minus corrected, {metric}" for metric in SHOWN), "seeds"]
         notes = [
             f"'{CORRECTED}' is the row of the main table. Other rows change what they name and nothing else: "
             f"'{LEAKY}' never draws a held-out item as a negative, '{ALL}' is this and every native option. "
@@ -194,7 +199,7 @@ def _sensitivity(document: Sensitivity) -> list[Table]:
             ]
             for point in points
         ]
-        lines.append(_popularity_line(document.popularity[dataset], SHOWN))
+        lines.append(_popularity_line([document.popularity[dataset][metric] for metric in SHOWN]))
         columns = [radius, *SHOWN, *(f"minus {radius} = 0, {metric}" for metric in SHOWN), "seeds"]
         title = f"{dataset}, {setting} settings: {radius}, with {other} = {points[0].fixed:g}"
         notes = [f"Percent among 99 candidates. Test: {document.test}."]
