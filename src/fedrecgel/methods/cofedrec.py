@@ -184,7 +184,9 @@ class CoFedRec(Method):
         leader, cluster = generator.random(2)
         chosen = torch.unique(labels)[int(cluster * len(torch.unique(labels)))]
         members = self._group(tables, ids.argsort()[int(leader * len(ids))], labels == chosen)
-        mean = torch.stack([tables[k] for k in members]).mean(0, dtype=torch.float64)
+        total = torch.zeros_like(tables[0], dtype=torch.float64)
+        for k in members:
+            total += tables[k]
 
         group_of = server.shared["group_of"].clone()
         group_of[ids] = NO_TABLE  # they trained on: what they got before is in their own tables
@@ -192,7 +194,7 @@ class CoFedRec(Method):
         renumbered = torch.searchsorted(used, group_of.clamp(min=0))
         group_of = torch.where(group_of == NO_TABLE, NO_TABLE, renumbered)
         group_of[ids[members]] = len(used)
-        groups = torch.cat([server.shared["groups"][used], mean.to(tables[0].dtype)[None]])
+        groups = torch.cat([server.shared["groups"][used], (total / len(members)).to(tables[0].dtype)[None]])
         return Server({"labels": labels, "groups": groups, "group_of": group_of})
 
     def _group(self, tables: list[Tensor], leader: Tensor, items: Tensor) -> list[int]:
