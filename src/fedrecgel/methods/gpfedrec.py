@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -49,8 +49,7 @@ from fedrecgel.methods.base import (
     Upload,
 )
 from fedrecgel.nn.graph import Smoother, cosines, projected_cosines
-from fedrecgel.nn.losses import bce
-from fedrecgel.nn.scorers import linear_start
+from fedrecgel.nn.mlp import PrivateNetwork
 from fedrecgel.tables import StackedTable, State
 from fedrecgel.tensors import Ids, Tensors, grown
 
@@ -110,6 +109,11 @@ class GPFedRec(Method):
             raise ConfigError("method.graph = 'scalable' links nearest neighbours. Set method.neighbours, say to 20.")
 
     @property
+    def network(self) -> PrivateNetwork:
+        """What each client scores with."""
+        return PrivateNetwork(self.dim, self.layers)
+
+    @property
     def server_needs(self) -> Need:
         """It compares clients with each other."""
         return Need.EACH
@@ -130,11 +134,8 @@ class GPFedRec(Method):
 
     def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
         """The same user vector and network for all; an empty table until the first round."""
-        generator, sizes = draws.generator("init/network"), (2 * self.dim, *self.layers, 1)
-        common = {"user": problem.tensor(draws.generator("init/user").standard_normal(self.dim))}
-        for layer, (fan_in, width) in enumerate(pairwise(sizes)):
-            common[f"w{layer}"] = problem.tensor(linear_start(fan_in, (fan_in, width), generator))
-            common[f"b{layer}"] = problem.tensor(linear_start(fan_in, (width,), generator))
+        start = self.network.start(draws.generator("init/user"), draws.generator("init/network"))
+        common = {name: problem.tensor(value) for name, value in start.items()}
         items = torch.zeros(1, dtype=self._storage(common["user"]), device=problem.device)
         common["items"] = items.expand(problem.n_items, self.dim)
         common["trained"] = torch.zeros((), dtype=torch.int64, device=problem.device)
@@ -158,13 +159,13 @@ class GPFedRec(Method):
         lr_items = self.lr * len(everything) * self.lr_eta - self.lr
         rates = {"user": self.lr * self.lr_eta / self.fraction - self.lr, "rows": lr_items}
         strength = 2 * self.reg * lr_items / everything.numel()  # 0.5 at the published settings, whatever n is
-        own = {**self._network(private), "rows": start}
+        own = {**self._own(private), "rows": start}
         left, losses, batches = (start.new_full((len(start),), value) for value in (1.0, 0.0, 0.0))
         for epoch in range(self.epochs):
             for weights in batch.steps(self.batch_size, round, draws, epoch):
                 active = (weights.sum(1) > 0).to(left.dtype)
                 pull = (strength * active)[:, None, None] * (own["rows"] - guide)
-                loss, gradient = self._gradient(own, batch.row_labels, weights)
+                loss, gradient = self.network.gradient(own, batch.row_labels, weights, saturating=self.saturating_bce)
                 own = {name: value - rates.get(name, self.lr) * gradient[name] for name, value in own.items()}
                 own["rows"] = own["rows"] - pull
                 left = left * (1 - strength * active)
@@ -200,29 +201,6 @@ class GPFedRec(Method):
         rows = {"items": change + torch.from_numpy(noise).to(change).view_as(change)}
         dense = {"pull": torch.zeros_like(upload.weight)}
         return replace(upload, dense=dense, rows=rows, at=everywhere)
-
-    def _network(self, private: State) -> Tensors:
-        """The user vector and the private network."""
-        layers = range(len(self.layers) + 1)
-        return {name: private[name] for name in ("user", *(f"{kind}{layer}" for layer in layers for kind in "wb"))}
-
-    def _logits(self, own: Tensors) -> Float[Tensor, "C K"]:
-        """concat(u, e_j) through the private network."""
-        rows = own["rows"]
-        hidden = torch.cat([own["user"][:, None].expand(-1, rows.shape[1], -1), rows], dim=2)
-        for layer in range(len(self.layers)):
-            hidden = torch.relu(torch.baddbmm(own[f"b{layer}"][:, None], hidden, own[f"w{layer}"]))
-        last = len(self.layers)
-        return torch.baddbmm(own[f"b{last}"][:, None], hidden, own[f"w{last}"]).squeeze(2)
-
-    def _gradient(self, own: Tensors, labels: Tensor, weights: Tensor) -> tuple[Float[Tensor, " C"], Tensors]:
-        """Loss of each client and its gradient; clients do not meet, so one backward pass serves all."""
-        with torch.enable_grad():
-            leaves = {name: value.detach().requires_grad_() for name, value in own.items()}
-            logits = self._logits(leaves)
-            loss, slope = bce(logits.detach(), labels, weights, saturating=self.saturating_bce)
-            found = torch.autograd.grad(logits, list(leaves.values()), grad_outputs=slope)
-        return loss, dict(zip(leaves, found, strict=True))
 
     def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
         """Smooth the tables over the graph of similar users; guides are written in place."""
@@ -278,9 +256,12 @@ class GPFedRec(Method):
 
     def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
         """The own network on the own table, as local training left them; a newcomer takes the global table."""
-        own, trained = self._network(private), private["trained"][:, None, None] > 0
+        own, trained = self._own(private), private["trained"][:, None, None] > 0
         rows = private.rows("items", items).to(own["user"].dtype)
-        return self._logits({**own, "rows": torch.where(trained, rows, down.shared["items"][items])})
+        return self.network.logits(own, torch.where(trained, rows, down.shared["items"][items]))
+
+    def _own(self, private: State) -> Tensors:
+        return {name: private[name] for name in self.network.names}
 
 
 def _by_item(uploads: list[Upload]) -> tuple[Int[Tensor, " k"], Int[Tensor, " k"], Float[Tensor, "k d"]]:
