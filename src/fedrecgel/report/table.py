@@ -24,6 +24,8 @@ LATEX |= {
     "–": "--",
     "λ": r"$\lambda$",
 }
+RAISED = dict(zip("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹", strict=True))
+LATEX |= {raised: f"$^{digit}$" for digit, raised in RAISED.items()}
 LATEX |= {"×": r"$\times$", "≤": r"$\le$", "∞": r"$\infty$"}
 
 

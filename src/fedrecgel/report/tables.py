@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import singledispatch
 
 from fedrecgel.experiments.ablation import FULL, Ablation
 from fedrecgel.experiments.cells import AGAINST, METRICS, Cell, Row
-from fedrecgel.experiments.flatness import Flatness, Rise
-from fedrecgel.experiments.landscape import Landscape, Measured
-from fedrecgel.experiments.main_table import MainTable
+from fedrecgel.experiments.main_table import POPULARITY, MainTable
 from fedrecgel.experiments.quirks import ALL, CORRECTED, LEAKY, RELEASED, Quirks
 from fedrecgel.experiments.sensitivity import SHOWN, Sensitivity
 from fedrecgel.experiments.statistics import Comparison
-from fedrecgel.report.table import MARKS, Entry, Table
+from fedrecgel.report.landscape_tables import landscape_tables
+from fedrecgel.report.table import MARKS, RAISED, Entry, Table
 
 SIGNS = {1: "▲", -1: "▼", 0: "≈"}
 SELECTIONS = {
@@ -38,12 +37,43 @@ def as_text(document: object) -> str:
     return "\n\n".join([*(table.text() for table in tables), "\n".join(f"- {note}" for note in notes)])
 
 
+tables_of.register(landscape_tables)
+
+
 @tables_of.register
 def _main(document: MainTable) -> list[Table]:
-    return [
-        _main_of(document, dataset, [row for row in document.rows if row.dataset == dataset])
-        for dataset in dict.fromkeys(row.dataset for row in document.rows)
+    groups: dict[str, list[Row]] = {}
+    for row in document.rows:
+        groups.setdefault(row.dataset, []).append(row)
+    overview = [_overview(document, groups)] if len(groups) > 1 else []
+    return overview + [_main_of(document, dataset, rows) for dataset, rows in groups.items()]
+
+
+def _overview(document: MainTable, groups: Mapping[str, Sequence[Row]]) -> Table:
+    """All data sets side by side, popularity first."""
+    labels = dict.fromkeys(row.label for rows in groups.values() for row in rows)
+    lines = []
+    for label in sorted(labels, key=lambda label: label != POPULARITY):
+        found = [next((row for row in rows if row.label == label), None) for rows in groups.values()]
+        centralised = any(row is not None and row.kind == "centralised" for row in found)
+        lines.append([Entry(label + (", centralised" if centralised else "")), *map(_overview_entry, found)])
+    notes = [
+        f"{' / '.join(SHOWN)} in percent among 99 candidates, mean over seeds; in brackets the published figures. "
+        "A raised number says over how many seeds where some are missing. " + VERSUS,
+        f"Test: {document.test}.",
     ]
+    return Table("main-overview", "Every method on every data set", ["method", *groups], lines, notes, document.command)
+
+
+def _overview_entry(row: Row | None) -> Entry:
+    if row is None:
+        return Entry("–")
+    cells = [row.cells["candidates"][metric] for metric in SHOWN]
+    signs = [f" {SIGNS[cell.popularity.sign]}" if cell.popularity else "" for cell in cells]
+    text = " / ".join(f"{100 * cell.mean:.1f}{sign}" for cell, sign in zip(cells, signs, strict=True))
+    seeds = f" {''.join(RAISED[digit] for digit in str(len(row.seeds)))}" if row.missing_seeds else ""
+    quoted = " / ".join(cell.published.value for cell in cells if cell.published)
+    return Entry(text + seeds, cells[0].mean, note=quoted, hint=", ".join(row.folders))
 
 
 def _main_of(document: MainTable, dataset: str, rows: Sequence[Row]) -> Table:
@@ -207,86 +237,3 @@ def _sensitivity(document: Sensitivity) -> list[Table]:
             Table(f"sensitivity-{dataset}-{setting}-{radius}", title, columns, lines, notes, document.command)
         )
     return tables
-
-
-@tables_of.register
-def _landscape(document: Landscape) -> list[Table]:
-    tables = [
-        _average_loss(document, group, [item for item in document.measured if item.group == group])
-        for group in dict.fromkeys(item.group for item in document.measured)
-    ]
-    for dataset, setting in dict.fromkeys((item.dataset, item.setting) for item in document.measured):
-        items = [item for item in document.measured if (item.dataset, item.setting) == (dataset, setting)]
-        once = {(item.method, item.seed): item for item in reversed(items)}  # the same numbers in each normalisation
-        tables.append(_flatness(document, dataset, setting, list(once.values())[::-1]))
-    return tables
-
-
-def _average_loss(document: Landscape, group: tuple[str, str, str], items: Sequence[Measured]) -> Table:
-    dataset, setting, normalisation = group
-    drawn = [item for item in items if item.flatness.surfaces]
-    lines = []
-    for item in drawn:
-        quoted = document.published_average.get(dataset, {}).get(item.method, {})
-        cells = [
-            Entry(
-                "∞" if found.average is None else f"{found.average:.4f}",
-                found.average,
-                note=f"paper {quoted[key]}" if (key := f"{found.magnitude:g}") in quoted else "",
-                hint=item.file,
-            )
-            for found in item.flatness.surfaces
-        ]
-        lines.append([Entry(item.method), Entry(f"{item.flatness.loss:.4f}", item.flatness.loss), *cells])
-    magnitudes = [f"{found.magnitude:g}" for found in drawn[0].flatness.surfaces] if drawn else []
-    settings = items[0].flatness.settings
-    notes = [
-        f"Mean training loss on a {settings.grid} × {settings.grid} grid over [-m, m]² along two random directions "
-        f"({normalisation} normalisation) in the space of shared tensors; {settings.clients} clients, seed "
-        f"{items[0].seed}.",
-        "The published magnitudes name neither directions nor normalisation: orders of magnitude, not a target.",
-    ]
-    title = f"{dataset}, {setting} settings, {normalisation} normalisation: average loss at a distance"
-    columns = ["method", "at the model", *magnitudes]
-    return Table("-".join(("loss", *group)), title, columns, lines, notes, document.command)
-
-
-def _flatness(document: Landscape, dataset: str, setting: str, items: Sequence[Measured]) -> Table:
-    radii = [rise.radius for rise in items[0].flatness.rises]
-    shown = [radius for radius in radii if radius in (0.02, 0.1, 1.0)]
-    lines = []
-    for method in dict.fromkeys(item.method for item in items):
-        of_method = [item.flatness for item in items if item.method == method]
-        lines.append(
-            [
-                Entry(method, hint=", ".join(item.folder for item in items if item.method == method)),
-                _mean_entry(found.loss for found in of_method),
-                _mean_entry(found.eigenvalue for found in of_method),
-                *(_mean_entry(_rise(found, radius).mean for found in of_method) for radius in shown),
-                *(_mean_entry(_rise(found, radius).worst for found in of_method) for radius in shown),
-                Entry(str(len(of_method)), len(of_method)),
-            ]
-        )
-    columns = ["method", "loss", "top Hessian eigenvalue λ"]
-    columns += [f"expected rise, ρ = {radius:g}" for radius in shown]
-    columns += [f"worst rise, ρ = {radius:g}" for radius in shown]
-    notes = [
-        "Mean ± standard deviation over seeds, all over the shared tensors. λ by power iteration on exact "
-        "Hessian-vector products; expected rise over random unit directions; worst rise along the gradient, as SAM "
-        "looks for it.",
-    ]
-    title = f"{dataset}, {setting} settings: flatness in numbers"
-    return Table(f"flatness-{dataset}-{setting}", title, [*columns, "seeds"], lines, notes, document.command)
-
-
-def _rise(found: Flatness, radius: float) -> Rise:
-    return next(rise for rise in found.rises if rise.radius == radius)
-
-
-def _mean_entry(values: Iterable[float]) -> Entry:
-    found = list(values)
-    mean = sum(found) / len(found)
-    if len(found) == 1:
-        return Entry(f"{mean:.3g}", mean)
-    sd = (sum((value - mean) ** 2 for value in found) / (len(found) - 1)) ** 0.5
-    return Entry(f"{mean:.3g} ± {sd:.1g}", mean)
