@@ -1,7 +1,7 @@
 """The documentation agrees with the code: links, paths, names, quoted lines, commands and generated tables.
 
-After a change of settings or methods, `python tests/layers/test_docs.py` writes the generated parts of docs/config.md
-and docs/methods/index.md again.
+After a change of settings, methods or results, `python tests/layers/test_docs.py` writes the generated parts of
+README.md, docs/config.md and docs/methods/index.md again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -109,7 +110,18 @@ def methods_text() -> str:
     return "\n".join(rows)
 
 
-GENERATED = {ROOT / "docs" / "config.md": ("settings", settings_text), METHODS_PAGE: ("methods", methods_text)}
+def overview_text() -> str:
+    """The table of all methods on all data sets, as `fedrecgel report` wrote it."""
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    lines = text.partition("### Every method on every data set\n\n")[2].splitlines()
+    return "\n".join(takewhile(lambda line: line.startswith("|"), lines))
+
+
+GENERATED = {
+    ROOT / "README.md": ("overview", overview_text),
+    ROOT / "docs" / "config.md": ("settings", settings_text),
+    METHODS_PAGE: ("methods", methods_text),
+}
 
 
 def generated_page(page: Path) -> str:
