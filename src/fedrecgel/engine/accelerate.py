@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import pad
 
 from fedrecgel.data.federation import ClientBatch
 from fedrecgel.draws import Draws
@@ -16,7 +17,7 @@ from fedrecgel.methods.fedmf import FedMF
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrecgel import FedRecGEL
 from fedrecgel.nn.contrast_native import native_contrast
-from fedrecgel.nn.native import library, usable
+from fedrecgel.nn.native import library, padded_size, usable
 from fedrecgel.nn.neumf_native import kernel
 from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
@@ -30,7 +31,7 @@ def accelerated(method: Method) -> Method | None:
     """
     if type(method) is CoFedRec and method.reg > 0 and library("contrast.cpp", D=method.dim):
         return NativeCoFedRec(**asdict(method))
-    if type(method) is FedMF and library("factors.cpp", D=method.dim):
+    if type(method) is FedMF and library("factors.cpp", D=padded_size(method.dim)):
         return NativeFedMF(**asdict(method))
     if not isinstance(method, FedNCF) or method.weighting != "uniform" or kernel(method.model) is None:
         return None
@@ -134,11 +135,13 @@ class NativeFedMF(FedMF):
         self, user: Float[Tensor, "C d"], rows: Float[Tensor, "C K d"], batch: ClientBatch, counts: Bool[Tensor, "C L"]
     ) -> tuple[Float[Tensor, "C d"], Float[Tensor, "C K d"], Float[Tensor, " C"]]:
         """As FedMF; on another device or in double precision literally so."""
-        compiled = library("factors.cpp", D=self.dim)
+        size = padded_size(self.dim)
+        compiled = library("factors.cpp", D=size)
         if compiled is None or not usable(user.dtype, user.device):
             return super().walk(user, rows, batch, counts)
-        found = torch.empty_like(user), torch.empty_like(rows), user.new_empty(len(user))
+        user, rows = (pad(value, (0, size - self.dim)) for value in (user, rows))  # zeros stay zeros all the way
+        walked, gradient, loss = torch.empty_like(user), torch.empty_like(rows), user.new_empty(len(user))
         sizes = (*counts.shape, rows.shape[1], self.loss == "squared", self.repeated == "last")
-        read = (user, rows, batch.slots, batch.labels, counts)
-        compiled.call("walk", sizes, read, (self.lr, self.reg_user, self.reg_item), found)
-        return found
+        read, numbers = (user, rows, batch.slots, batch.labels, counts), (self.lr, self.reg_user, self.reg_item)
+        compiled.call("walk", sizes, read, numbers, (walked, gradient, loss))
+        return walked[:, : self.dim], gradient[:, :, : self.dim], loss

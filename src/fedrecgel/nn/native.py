@@ -95,6 +95,11 @@ def _processor() -> str:
         return platform.processor()
 
 
+def padded_size(size: int) -> int:
+    """The next multiple of the vector length."""
+    return -(-size // LANES) * LANES
+
+
 def usable(dtype: torch.dtype, device: torch.device) -> bool:
     """The kernel computes in float32 on the CPU."""
     return dtype == torch.float32 and device.type == "cpu"
