@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +28,12 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     Raises:
         StorageError: the disk is full or the folder cannot be written; the old file is untouched.
     """
-    temporary = path.with_name(f".{path.name}{TEMPORARY}")  # one name, so that a killed process leaves one file at most
+    # A folder, for writers make temporary files of their own; with one name, so that the next try clears it away.
+    room = path.with_name(f".{path.name}{TEMPORARY}")
+    temporary = room / path.name
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(room, ignore_errors=True)
+        room.mkdir(parents=True)
         write(temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
@@ -42,8 +45,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
             f"make room or choose another place. A run continues with --resume."
         ) from error
     finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        shutil.rmtree(room, ignore_errors=True)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -76,7 +76,8 @@ def test_few_files_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_half_written_files_of_a_killed_process_are_swept(tmp_path: Path) -> None:
-    (tmp_path / ".round-00000007.safetensors.tmp").write_bytes(b"half")
+    (tmp_path / ".round-00000007.safetensors.tmp").mkdir()
+    (tmp_path / ".round-00000007.safetensors.tmp" / "half").write_bytes(b"half")
     learn(tmp_path, 0, 1.0)
     assert [path.name for path in tmp_path.iterdir()] == ["round-00000000.safetensors"]
 

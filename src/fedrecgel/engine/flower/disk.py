@@ -7,6 +7,7 @@ the same state as the first time, and files of rounds the server has taken back 
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import torch
@@ -70,7 +71,7 @@ class DiskStore(ClientStore):
 
     def _save(self, round: int, ids: Ids) -> None:
         for stale in self._folder.glob(f".*{TEMPORARY}"):  # of a process that was killed while writing
-            stale.unlink(missing_ok=True)
+            shutil.rmtree(stale, ignore_errors=True)
         path = self._folder / f"round-{round:08d}.safetensors"
         write_tensors(path, {"ids": ids, **self.read(ids).packed()}, {"round": round})
 
