@@ -437,7 +437,7 @@
   }
   for (const cell of document.querySelectorAll("td span, th span")) {
     if (!/[▲▼≈]/.test(cell.textContent)) continue;
-    cell.innerHTML = cell.innerHTML.replace("▲", '<span class="up">▲</span>').replace("▼", '<span class="down">▼</span>').replace("≈", '<span class="same">≈</span>');
+    cell.innerHTML = cell.innerHTML.replaceAll("▲", '<span class="up">▲</span>').replaceAll("▼", '<span class="down">▼</span>').replaceAll("≈", '<span class="same">≈</span>');
   }
 
   // --- copy, theme, place in the page ----------------------------------------------------------------------------------
