@@ -106,6 +106,8 @@ def test_tables_and_figures_for_papers(results: Path, tmp_path: Path, capsys: Ca
     text = (tmp_path / "tables" / "results.md").read_text()
     assert text.startswith("# Results")
     assert "fedrecgel experiment main-table" in text
+    for finding in ("popularity (HR@10, points)", "SAM ", "Radii that change NDCG@10 significantly against 0"):
+        assert finding in text
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert main(["report", str(results), "-o", str(tmp_path / "page.html")]) == 0
     assert [path.name for path, content in before.items() if path.read_bytes() != content] == []

@@ -18,12 +18,13 @@ class Finding:
 
 
 def findings_of(found: Collected) -> list[Finding]:
-    """For each data set: who is above popularity, whether SAM helps, and what quirks are worth."""
+    """For each data set: who is above popularity, whether SAM helps, which radii matter, and what quirks are worth."""
     if found.main is None:
         return []
     datasets = dict.fromkeys(row.dataset for row in found.main.rows)
     return [
-        Finding(name, [*_popularity(found.main, name), *_sam(found, name), *_quirks(found, name)]) for name in datasets
+        Finding(name, [*_popularity(found.main, name), *_sam(found, name), *_radii(found, name), *_quirks(found, name)])
+        for name in datasets
     ]
 
 
@@ -67,6 +68,24 @@ def _sam(found: Collected, dataset: str, metric: str = "NDCG@10") -> list[str]:
         verdict = {1: "helps", -1: "hurts", 0: "makes no significant difference"}[comparison.sign]
         sentences.append(f"SAM {verdict} at the {item.setting} settings ({metric} {difference_text(comparison)}).")
     return sentences
+
+
+def _radii(found: Collected, dataset: str, metric: str = "NDCG@10") -> list[str]:
+    """Each radius against 0, the other at its best, in points."""
+    if found.sensitivity is None:
+        return []
+    groups: dict[str, list[str]] = {}
+    for point in found.sensitivity.points:
+        comparison = point.above_zero.get(metric)
+        if point.row.dataset == dataset and comparison is not None:
+            told = groups.setdefault(point.setting, [])
+            if comparison.sign:
+                told.append(f"{point.radius} = {point.value:g} {100 * comparison.difference:+.1f}")
+    return [
+        f"Radii that change {metric} significantly against 0 at the {setting} settings, in points: "
+        f"{'; '.join(told) or 'none'}."
+        for setting, told in groups.items()
+    ]
 
 
 def _quirks(found: Collected, dataset: str, metric: str = "NDCG@10") -> list[str]:
