@@ -94,7 +94,7 @@ def test_any_failure_leaves_no_temporary_file(tmp_path: Path) -> None:
 
 
 def test_the_next_try_clears_what_a_killed_writer_left(tmp_path: Path) -> None:
-    """Also temporary files of the library that writes, of which it knows the names only."""
+    """Also temporary files of the library that writes, whose names only that library knows."""
     rooms: list[Path] = []
 
     def killed(temporary: Path) -> None:
