@@ -93,7 +93,8 @@ def test_any_failure_leaves_no_temporary_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_next_try_clears_what_a_killed_writer_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", ["folder", "file"])
+def test_the_next_try_clears_what_a_killed_writer_left(tmp_path: Path, left: str) -> None:
     """Also temporary files of the library that writes, whose names only that library knows."""
     rooms: list[Path] = []
 
@@ -103,8 +104,11 @@ def test_the_next_try_clears_what_a_killed_writer_left(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         write_atomically(tmp_path / "state", killed)
-    rooms[0].mkdir()
-    (rooms[0] / ".tmpXeQ3fz").write_bytes(b"half of it")
+    if left == "folder":
+        rooms[0].mkdir()
+        (rooms[0] / ".tmpXeQ3fz").write_bytes(b"half of it")
+    else:
+        rooms[0].write_bytes(b"half of it")
     write_tensors(tmp_path / "state", tensors(), {})
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 

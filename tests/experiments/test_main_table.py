@@ -2,53 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-import torch
+from tests.ranks import lay_out
 
-from fedrecgel.evaluation.ranking import Ranks
-from fedrecgel.experiments.cells import Entry, load_runs
+from fedrecgel.experiments.cells import load_runs
 from fedrecgel.experiments.main_table import MainTable, MainTableExperiment
-from fedrecgel.experiments.plan import config_fingerprint
 from fedrecgel.experiments.presets import Presets
-from fedrecgel.experiments.ranks_file import RankFile, write_ranks
-from fedrecgel.experiments.results import Record
-
-N_USERS = 400
 
 
 def experiment(*methods: str, seeds: int = 3) -> MainTableExperiment:
     return MainTableExperiment(Presets(Path("none")), ("demo",), methods, "tuned", seeds)
-
-
-def lay_out(root: Path, entries: list[Entry], hits: dict[str, float], test: str = "t") -> dict[str, Record]:
-    """Run folders whose users are hit with these probabilities, each seed with its own luck."""
-    records = {}
-    for entry in entries:
-        for origin in entry.origins:
-            seed = origin.config.run.seed
-            generator = np.random.default_rng([seed, len(entry.method)])
-            above = torch.from_numpy(np.where(generator.random(N_USERS) < hits[entry.method], 0, 50))
-            folder = f"runs/{entry.method}-{seed}"
-            ranks = {name: Ranks(above.clone(), torch.zeros_like(above)) for name in ("candidates", "catalogue")}
-            write_ranks(root / folder / "ranks.safetensors", RankFile(test, ranks))
-            summary: dict[str, Any] = {
-                "dataset": "demo",
-                "method": entry.method,
-                "seed": seed,
-                "rounds": 5,
-                "data": {"users": N_USERS},
-                "protocol": {"selection": "last"},
-                "seconds": {"total": 1.0},
-                "bytes": {"up": 4000, "down": 8000},
-                "privacy": {"leaves_device": ["x"]},
-            }
-            mark = config_fingerprint(origin.config)
-            records[mark] = Record("finished", mark, folder, origin.config.to_dict(), summary, trained=200)
-    return records
 
 
 def reduced(root: Path, hits: dict[str, float], seeds: int = 3) -> MainTable:
@@ -89,6 +55,25 @@ def test_missing_seeds_are_named_and_the_rest_is_compared(tmp_path: Path) -> Non
     assert (row.seeds, row.missing_seeds) == ([0, 2], [1])
     pair = next(pair for pair in table.pairs if {pair.first, pair.second} == {"fedncf", "fedrecgel"})
     assert pair.comparison.seeds == 2
+
+
+def test_one_seed_says_nothing(tmp_path: Path) -> None:
+    """But rankers without luck are compared: popularity with a row of more seeds, above."""
+    table = reduced(tmp_path, {"popularity": 0.5, "fedncf": 0.9, "ease": 0.7}, seeds=1)
+    signs = {pair.first: pair.comparison.sign for pair in table.pairs if pair.metric == "HR@10"}
+    assert signs == {"fedncf": 0, "ease": 1}
+
+
+def test_rows_without_results_are_named_with_the_reason(tmp_path: Path) -> None:
+    chosen = MainTableExperiment(
+        Presets(Path("none")), ("demo",), ("fedncf", "fedmf", "fedrap"), "tuned", 2, {"fedrap": 0}
+    )
+    hits = {"popularity": 0.5, "fedncf": 0.9, "fedmf": 0.5}
+    records = lay_out(tmp_path, chosen.entries, hits)
+    for mark, record in list(records.items()):
+        if "fedmf" in record.folder:
+            records[mark] = replace(record, status="failed", summary=None)
+    assert chosen.reduce(tmp_path, records, "command").left_out == {"demo": ["fedmf (failed)", "fedrap (not run)"]}
 
 
 def test_all_rows_have_one_split(tmp_path: Path) -> None:

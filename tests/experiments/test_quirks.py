@@ -10,24 +10,26 @@ from tests.results import patch_runner, words, write_csv
 from fedrecgel.cli.main import main
 from fedrecgel.experiments.plan import config_fingerprint
 from fedrecgel.experiments.presets import Presets
-from fedrecgel.experiments.quirks import ALL, CORRECTED, KINDS, LEAKY, RELEASED, QuirksExperiment, single_quirks
+from fedrecgel.experiments.quirks import ALL, CORRECTED, KINDS, LEAKY, PICKED, QuirksExperiment, single_quirks
 from fedrecgel.methods import METHODS
 
 
-def rows_of(method: str, *kinds: str) -> dict[str, dict[str, Any]]:
+def rows_of(method: str, *kinds: str, dataset: str = "demo") -> dict[str, dict[str, Any]]:
     """The settings of every row, by label."""
-    experiment = QuirksExperiment(Presets(Path("none")), ("demo",), (method,), 1, kinds or KINDS)
+    experiment = QuirksExperiment(Presets(Path("configs")), (dataset,), (method,), 1, kinds or KINDS)
     (entries,) = experiment.entries.values()
     return {entry.label: entry.origins[0].config.to_dict() for entry in entries}
 
 
+@pytest.mark.parametrize("dataset", ["demo", "filmtrust"])
 @pytest.mark.parametrize("method", [name for name, kind in METHODS.items() if kind.kind == "federated"])
-def test_rows_differ_from_the_corrected_one_in_what_they_name(method: str) -> None:
-    rows = rows_of(method)
+def test_rows_differ_from_the_corrected_one_in_what_they_name(method: str, dataset: str) -> None:
+    """Without tuned settings, and with some."""
+    rows = rows_of(method, dataset=dataset)
     usual = rows.pop(CORRECTED)
-    released = rows.pop(RELEASED)
+    picked = rows.pop(PICKED)
     assert usual["evaluation"]["selection"] == "validation"
-    assert released["evaluation"]["selection"] == "test"
+    assert picked["evaluation"]["selection"] == "test"
     for label, changed in rows.items():
         method_changed = {key for key, value in changed["method"].items() if usual["method"].get(key) != value}
         assert changed["sampling"]["exclude_heldout_from_negatives"] == (label in (LEAKY, ALL))
@@ -42,9 +44,9 @@ def test_rows_differ_from_the_corrected_one_in_what_they_name(method: str) -> No
 
 def test_rows_can_be_chosen() -> None:
     assert set(single_quirks("gpfedrec")) == {"native_cosine_distance = true"}
-    assert list(rows_of("gpfedrec", "leaky", "native", "released")) == [CORRECTED, LEAKY, ALL, RELEASED]
+    assert list(rows_of("gpfedrec", "leaky", "native", "picked")) == [CORRECTED, LEAKY, ALL, PICKED]
     assert list(rows_of("gpfedrec", "native")) == [CORRECTED, ALL]
-    assert list(rows_of("fedncf")) == [CORRECTED, LEAKY, RELEASED]
+    assert list(rows_of("fedncf")) == [CORRECTED, LEAKY, PICKED]
 
 
 def test_worth_is_the_row_minus_the_corrected_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from fedrecgel.experiments.cells import METRICS, Cell, Row
 from fedrecgel.experiments.main_table import MainTable
 from fedrecgel.experiments.published import PublishedCell
 from fedrecgel.experiments.statistics import Comparison
-from fedrecgel.report.tables import tables_of
+from fedrecgel.report.tables import difference_text, tables_of
 
 ABOVE = Comparison(difference=0.1, low=0.05, high=0.15, p=0.001, effect=0.3, users=9, seeds=1, p_adjusted=0.002)
 
 
-def row_of(dataset: str, method: str, mean: float, kind: str = "federated", *, missing: int = 0) -> Row:
+def row_of(dataset: str, method: str, mean: float, kind: str = "federated", *, seeds: int = 1) -> Row:
     cell = Cell(mean, None, PublishedCell("91.66", None), ABOVE) if method == "fedncf" else Cell(mean, None)
     return Row(
         dataset=dataset,
@@ -17,8 +21,8 @@ def row_of(dataset: str, method: str, mean: float, kind: str = "federated", *, m
         kind=kind,
         label=method,
         about="defaults",
-        seeds=[0],
-        missing_seeds=list(range(1, missing + 1)),
+        seeds=list(range(seeds)),
+        missing_seeds=[],
         rounds=2,
         selection="last",
         seconds=1.0,
@@ -32,12 +36,12 @@ def row_of(dataset: str, method: str, mean: float, kind: str = "federated", *, m
 
 def document_of(*rows: Row) -> MainTable:
     caveats: dict[str, list[str]] = {row.dataset: [] for row in rows}
-    return MainTable("command", "tuned", "a test", "a paper", caveats, [], list(rows), [])
+    return MainTable("command", "tuned", "a test", "a paper", caveats, {}, list(rows), [])
 
 
 def test_the_overview_shows_all_data_sets_popularity_first() -> None:
-    shop = [row_of("shop", "fedncf", 0.9256, missing=2), row_of("shop", "popularity", 0.5)]
-    club = [row_of("club", "popularity", 0.25), row_of("club", "ials", 0.75, "centralised")]
+    shop = [row_of("shop", "fedncf", 0.9256), row_of("shop", "popularity", 0.5)]
+    club = [row_of("club", "popularity", 0.25), row_of("club", "ials", 0.75, "centralised", seeds=3)]
     overview, *per_dataset = tables_of(document_of(*shop, *club))
     assert len(per_dataset) == 2
     assert overview.markdown().splitlines()[2:7] == [
@@ -48,6 +52,23 @@ def test_the_overview_shows_all_data_sets_popularity_first() -> None:
         "| ials, centralised | – | 75.0 / 75.0 |",
     ]
     assert "$^1$" in overview.latex()
+
+
+def test_a_difference_of_one_seed_has_no_sign() -> None:
+    assert difference_text(ABOVE) == "+10.00 [+5.00, +15.00], p = 0.002, d = +0.300"
+    alone = replace(ABOVE, one_seed=True)
+    assert alone.sign == 0
+    assert difference_text(alone) == "+10.00 [+5.00, +15.00], one seed, d = +0.300"
+
+
+@pytest.mark.parametrize(("p", "text"), [(0.0499, "0.04990"), (0.05, "0.050"), (0.049, "0.049"), (0.0001, "< 0.001")])
+def test_no_p_is_rounded_to_the_level(p: float, text: str) -> None:
+    assert f"{text}, d" in difference_text(replace(ABOVE, p_adjusted=p))
+
+
+def test_rows_without_results_are_named() -> None:
+    document = replace(document_of(row_of("shop", "popularity", 0.5)), left_out={"shop": ["fedmf (failed)"]})
+    assert "Rows without results: fedmf (failed)." in tables_of(document)[0].notes
 
 
 def test_one_data_set_needs_no_overview() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     room = path.with_name(f".{path.name}{TEMPORARY}")
     temporary = room / path.name
     try:
-        shutil.rmtree(room, ignore_errors=True)
+        _clear(room)
         room.mkdir(parents=True)
         write(temporary)
         with temporary.open("rb") as file:
@@ -45,7 +46,14 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
             f"make room or choose another place. A run continues with --resume."
         ) from error
     finally:
-        shutil.rmtree(room, ignore_errors=True)
+        _clear(room)
+
+
+def _clear(room: Path) -> None:
+    """Remove what an earlier try left, a folder or a file; what cannot be removed shows when the folder is made."""
+    shutil.rmtree(room, ignore_errors=True)
+    with suppress(OSError):
+        room.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -16,6 +16,7 @@ from fedrecgel.experiments.cells import (
     cells_of,
     differences,
     entry_of,
+    left_out,
     load_runs,
     row_of,
     shown_name,
@@ -27,6 +28,7 @@ from fedrecgel.experiments.results import Record
 from fedrecgel.experiments.statistics import TEST, Comparison
 from fedrecgel.experiments.tasks import Task
 
+FAMILY_TEST = f"{TEST}; Holm-corrected over the variants of a data set, setting and metric"
 METHOD = "fedrecgel"
 FULL, NEITHER = "full", "both off"
 CHANGES: dict[str, tuple[tuple[str, str, object], ...]] = {
@@ -60,6 +62,8 @@ class Ablation:
     rows: list[AblationRow]
     popularity: dict[str, dict[str, float]]
     """Of every data set, among candidates."""
+    left_out: dict[str, dict[str, list[str]]]
+    """By setting, of each data set: variants without a finished run."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,11 @@ class AblationExperiment:
             for label, runs in found.items():
                 rows.append(AblationRow(setting, row_of(runs, _cells(runs, label)), above.get(label, {})))
                 popularity[runs.entry.dataset] = runs.records[0].run["reference"]["popularity"]
-        return Ablation(command, TEST, SOURCE, caveats, rows, popularity)
+        missing: dict[str, dict[str, list[str]]] = {
+            setting: left_out((e for (_, own), group in self.entries.items() if own == setting for e in group), records)
+            for setting in self.settings
+        }
+        return Ablation(command, FAMILY_TEST, SOURCE, caveats, rows, popularity, missing)
 
 
 def _cells(runs: Runs, label: str) -> dict[Against, dict[str, Cell]]:

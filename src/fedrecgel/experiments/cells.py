@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from fedrecgel.experiments.statistics import (
 )
 from fedrecgel.methods import METHODS
 
+K = TypeVar("K")
 METRICS = ("HR@5", "NDCG@5", "HR@10", "NDCG@10")
 Against = Literal["candidates", "catalogue"]
 AGAINST: tuple[Against, ...] = ("candidates", "catalogue")
@@ -163,7 +164,20 @@ def compare_runs(first: Runs, second: Runs, against: Against, metric: str) -> Co
         seeds = second.seeds
     if not seeds:
         return None
-    return compare(first.table(against, metric, seeds), second.table(against, metric, seeds))
+    found = compare(first.table(against, metric, seeds), second.table(against, metric, seeds))
+    draws = not all(METHODS[runs.entry.method].draws_nothing for runs in (first, second))
+    return replace(found, one_seed=draws and len(seeds) == 1)
+
+
+def family(pairs: Mapping[K, tuple[Runs, Runs]], against: Against, metric: str) -> dict[K, Comparison]:
+    """First minus second of every pair that can be compared, corrected together by Holm's method."""
+    found = {
+        label: comparison
+        for label, (first, second) in pairs.items()
+        if (comparison := compare_runs(first, second, against, metric)) is not None
+    }
+    adjusted = holm([comparison.p for comparison in found.values()])
+    return {label: replace(found[label], p_adjusted=p) for label, p in zip(found, adjusted, strict=True)}
 
 
 def differences(pairs: Mapping[str, tuple[Runs, Runs]]) -> dict[str, dict[Against, dict[str, Comparison]]]:
@@ -171,21 +185,24 @@ def differences(pairs: Mapping[str, tuple[Runs, Runs]]) -> dict[str, dict[Agains
     found: dict[str, dict[Against, dict[str, Comparison]]] = {}
     for against in AGAINST:
         for metric in METRICS:
-            family = {
-                label: comparison
-                for label, (first, second) in pairs.items()
-                if (comparison := compare_runs(first, second, against, metric)) is not None
-            }
-            adjusted = holm([comparison.p for comparison in family.values()])
-            for (label, comparison), p in zip(family.items(), adjusted, strict=True):
+            for label, comparison in family(pairs, against, metric).items():
                 first, second = pairs[label]
                 seeds = [seed for seed in first.seeds if seed in second.seeds]
                 low, high = bootstrap_interval(
                     paired_differences(first.table(against, metric, seeds), second.table(against, metric, seeds))
                 )
-                found.setdefault(label, {}).setdefault(against, {})[metric] = replace(
-                    comparison, low=low, high=high, p_adjusted=p
-                )
+                found.setdefault(label, {}).setdefault(against, {})[metric] = replace(comparison, low=low, high=high)
+    return found
+
+
+def left_out(entries: Iterable[Entry], records: Mapping[str, Record]) -> dict[str, list[str]]:
+    """Rows of each data set without a finished run, and whether one was tried."""
+    found: dict[str, list[str]] = {}
+    for entry in entries:
+        tried = [records.get(config_fingerprint(origin.config)) for origin in entry.origins]
+        if not any(record is not None and record.status == "finished" for record in tried):
+            name = entry.method if entry.label == entry.method else f"{entry.method}, {entry.label}"
+            found.setdefault(entry.dataset, []).append(f"{name} ({'failed' if any(tried) else 'not run'})")
     return found
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from fedrecgel.experiments.cells import (
+    AGAINST,
     METRICS,
     Against,
     Cell,
@@ -17,8 +18,9 @@ from fedrecgel.experiments.cells import (
     Row,
     Runs,
     cells_of,
-    compare_runs,
     entry_of,
+    family,
+    left_out,
     load_runs,
     row_of,
     shown_name,
@@ -27,11 +29,12 @@ from fedrecgel.experiments.config import Config
 from fedrecgel.experiments.presets import Assignment, Presets, Setting
 from fedrecgel.experiments.published import SOURCE, caveats_for, published
 from fedrecgel.experiments.results import Record
-from fedrecgel.experiments.statistics import TEST, Comparison, holm
+from fedrecgel.experiments.statistics import TEST, Comparison
 from fedrecgel.experiments.tasks import Task
 from fedrecgel.methods import METHODS
 
 POPULARITY = "popularity"
+FAMILY_TEST = f"{TEST}; Holm-corrected over all comparisons of a data set and metric"
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,8 @@ class MainTable:
     published: str
     caveats: dict[str, list[str]]
     """Of each data set."""
-    left_out: list[str]
-    """dataset/method without a finished run, on purpose or not yet."""
+    left_out: dict[str, list[str]]
+    """Of each data set: methods without a finished run, on purpose or not."""
     rows: list[Row]
     pairs: list[Pair]
 
@@ -117,11 +120,12 @@ class MainTableExperiment:
             pairs += tests
             rows += [_row(runs, tests) for runs in _in_order(present)]
         rows = [_mark(row, rows, pairs) for row in rows]
-        present_names = {(row.dataset, row.method) for row in rows}
-        asked = [(shown_name(dataset), method) for dataset in self.datasets for method in self.methods]
-        left_out = ["/".join(name) for name in asked if name not in present_names]
         caveats = {name: caveats_for(name) for name in datasets}
-        return MainTable(command, self.setting, TEST, SOURCE, caveats, left_out, rows, pairs)
+        missing = left_out(self.entries, records)
+        for dataset in self.datasets:
+            unwanted = [f"{method} (not run)" for method in self.methods if not self._seeds(dataset, method)]
+            missing.setdefault(shown_name(dataset), []).extend(unwanted)
+        return MainTable(command, self.setting, FAMILY_TEST, SOURCE, caveats, missing, rows, pairs)
 
 
 def _in_order(present: list[Runs]) -> list[Runs]:
@@ -136,21 +140,13 @@ def _tests(dataset: str, present: Sequence[Runs]) -> list[Pair]:
     reference = [runs for runs in present if runs.entry.method == POPULARITY]
     couples = list(combinations(federated, 2))
     couples += [(runs, reference[0]) for runs in present if reference and runs.entry.method != POPULARITY]
-    pairs: list[Pair] = []
-    against: tuple[Against, ...] = ("candidates", "catalogue")
-    for kind in against:
-        for metric in METRICS:
-            family = [
-                Pair(dataset, kind, metric, first.entry.method, second.entry.method, comparison)
-                for first, second in couples
-                if (comparison := compare_runs(first, second, kind, metric)) is not None
-            ]
-            adjusted = holm([pair.comparison.p for pair in family])
-            pairs += [
-                replace(pair, comparison=replace(pair.comparison, p_adjusted=p))
-                for pair, p in zip(family, adjusted, strict=True)
-            ]
-    return pairs
+    named = {(first.entry.method, second.entry.method): (first, second) for first, second in couples}
+    return [
+        Pair(dataset, against, metric, *names, comparison)
+        for against in AGAINST
+        for metric in METRICS
+        for names, comparison in family(named, against, metric).items()
+    ]
 
 
 def _row(runs: Runs, tests: Sequence[Pair]) -> Row:

@@ -1,4 +1,4 @@
-"""What the quirks of the released codes are worth: each native option alone, all of them, and the code as released."""
+"""What quirks of the released codes are worth: each native option alone, all of them, and a round picked on test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from fedrecgel.experiments.cells import Against, Entry, Row, Runs, cells_of, differences, entry_of, load_runs, row_of
+from fedrecgel.experiments.cells import (
+    Against,
+    Entry,
+    Row,
+    Runs,
+    cells_of,
+    differences,
+    entry_of,
+    left_out,
+    load_runs,
+    row_of,
+)
 from fedrecgel.experiments.config import Config
 from fedrecgel.experiments.presets import Assignment, Presets
 from fedrecgel.experiments.results import Record
@@ -15,13 +26,14 @@ from fedrecgel.experiments.statistics import TEST, Comparison
 from fedrecgel.experiments.tasks import Task
 from fedrecgel.methods import METHODS
 
-CORRECTED, LEAKY, ALL, RELEASED = "corrected", "leaky negatives", "all native", "as released"
-KINDS = ("single", "leaky", "native", "released")
+CORRECTED, LEAKY, ALL, PICKED = "corrected", "leaky negatives", "all native", "native defaults, picked on test"
+KINDS = ("single", "leaky", "native", "picked")
 """What rows there are beside the corrected one; the first stands for one row per quirk."""
 NATIVE = "native"
 LEAK: Assignment = ("sampling", "exclude_heldout_from_negatives", True)
 SIZES_AND_RATES = ("dim", "lr")
-"""Native values that are tuned or held equal over methods; part of the code as released, not quirks."""
+"""Native values that are no quirks; without the others they have no row, but rows of all native options have them."""
+FAMILY_TEST = f"{TEST}; Holm-corrected over the rows of a data set, method and metric"
 
 
 @dataclass(frozen=True)
@@ -42,13 +54,15 @@ class Quirks:
     rows: list[QuirkRow]
     popularity: dict[str, dict[Against, dict[str, float]]]
     """Of every data set, on the training data of the corrected rows."""
+    left_out: dict[str, list[str]]
+    """Of each data set: rows without a finished run."""
 
 
 @dataclass(frozen=True)
 class QuirksExperiment:
     """For each method the corrected row of the main table, and rows that differ from it in quirks only.
 
-    One row is apart: the code as released has its own hyper-parameters and picks the round on the test item.
+    One row is apart: all native options at default instead of tuned settings, and the round picked on the test item.
     """
 
     name: ClassVar[str] = "quirks"
@@ -72,24 +86,22 @@ class QuirksExperiment:
         }
 
     def _rows(self, dataset: str, method: str) -> list[Entry]:
-        native = [LEAK, *_variant(method)]
+        native = [LEAK, *_native(method)]
         rows: dict[str, list[Assignment]] = {CORRECTED: []}
         if "single" in self.kinds:
             rows |= single_quirks(method)
         if "leaky" in self.kinds:
             rows[LEAKY] = [LEAK]
-        if "native" in self.kinds and _variant(method):
+        if "native" in self.kinds and _native(method):
             rows[ALL] = native
         validation: Assignment = ("evaluation", "selection", "validation")
         made = [
             entry_of(self.presets, dataset, method, "tuned", self.seeds, label=label, changes=[validation, *changes])
             for label, changes in rows.items()
         ]
-        if "released" in self.kinds:
+        if "picked" in self.kinds:
             changes = [("evaluation", "selection", "test"), *native]
-            made.append(
-                entry_of(self.presets, dataset, method, "published", self.seeds, label=RELEASED, changes=changes)
-            )
+            made.append(entry_of(self.presets, dataset, method, "published", self.seeds, label=PICKED, changes=changes))
         return made
 
     def configs(self) -> list[Config]:
@@ -110,7 +122,8 @@ class QuirksExperiment:
             for label, runs in found.items():
                 rows.append(QuirkRow(row_of(runs, cells_of(runs)), worth.get(label, {})))
                 popularity.setdefault(runs.entry.dataset, _popularity(runs.records[0]))
-        return Quirks(command, TEST, rows, popularity)
+        missing = left_out((entry for group in self.entries.values() for entry in group), records)
+        return Quirks(command, FAMILY_TEST, rows, popularity, missing)
 
 
 def single_quirks(method: str) -> dict[str, list[Assignment]]:
@@ -123,8 +136,10 @@ def single_quirks(method: str) -> dict[str, list[Assignment]]:
     }
 
 
-def _variant(method: str) -> list[Assignment]:
-    return [("method", "variant", NATIVE)] if NATIVE in METHODS[method].variants else []
+def _native(method: str) -> list[Assignment]:
+    """The native variant, each of its values on top of a tuned one."""
+    native = METHODS[method].variants.get(NATIVE, {})
+    return [("method", "variant", NATIVE), *(("method", key, value) for key, value in native.items())] if native else []
 
 
 def _pairs(found: dict[str, Runs]) -> dict[str, tuple[Runs, Runs]]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from fedrecgel.experiments.cells import Entry, Row, Runs, cells_of, compare_runs, entry_of, load_runs, row_of
+from fedrecgel.experiments.cells import Entry, Row, Runs, cells_of, entry_of, family, load_runs, row_of
 from fedrecgel.experiments.config import Config
 from fedrecgel.experiments.presets import Presets, Setting
 from fedrecgel.experiments.results import Record
-from fedrecgel.experiments.statistics import TEST, Comparison, holm
+from fedrecgel.experiments.statistics import TEST, Comparison
 from fedrecgel.experiments.tasks import Task
 
 METHOD = "fedrecgel"
+FAMILY_TEST = f"{TEST}; Holm-corrected over the values of a curve and metric"
 GRID = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 RADII = ("rho_ur", "rho_co")
 SHOWN = ("HR@10", "NDCG@10")
@@ -119,19 +120,11 @@ class SensitivityExperiment:
                 row = row_of(runs, cells_of(runs))
                 points.append(Point(curve.setting, curve.radius, value, curve.fixed, row, tests[value]))
                 popularity[row.dataset] = runs.records[0].run["reference"]["popularity"]
-        return Sensitivity(command, TEST, points, popularity)
+        return Sensitivity(command, FAMILY_TEST, points, popularity)
 
 
 def _against_zero(found: dict[float, Runs]) -> dict[float, dict[str, Comparison]]:
     """Each value minus radius 0; the values of a curve and metric are one family."""
-    tests: dict[float, dict[str, Comparison]] = {value: {} for value in found}
-    for metric in SHOWN if 0.0 in found else ():
-        family = {
-            value: comparison
-            for value, runs in found.items()
-            if value != 0 and (comparison := compare_runs(runs, found[0.0], "candidates", metric)) is not None
-        }
-        adjusted = holm([comparison.p for comparison in family.values()])
-        for (value, comparison), p in zip(family.items(), adjusted, strict=True):
-            tests[value][metric] = replace(comparison, p_adjusted=p)
-    return tests
+    pairs = {value: (runs, found[0.0]) for value, runs in found.items() if value != 0 and 0.0 in found}
+    families = {metric: family(pairs, "candidates", metric) for metric in SHOWN}
+    return {value: {metric: of[value] for metric, of in families.items() if value in of} for value in found}

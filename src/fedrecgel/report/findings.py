@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedrecgel.experiments.main_table import POPULARITY, MainTable, Pair
+from fedrecgel.experiments.statistics import Comparison
 from fedrecgel.report.collect import Collected
 from fedrecgel.report.tables import difference_text
 
@@ -37,19 +38,23 @@ def _popularity(main: MainTable, dataset: str, metric: str = "HR@10") -> list[st
     pairs.sort(key=lambda pair: -pair.comparison.difference)
     words = {
         1: "Above popularity",
-        0: "Not to be told from popularity",
+        0: "Not significantly different from popularity, with 95% intervals",
         -1: "Below popularity",
     }
     sentences = []
     for sign, text in words.items():
-        names = [
-            f"{pair.first} ({100 * pair.comparison.difference:+.1f})" for pair in pairs if pair.comparison.sign == sign
-        ]
-        if names:
+        told = [pair for pair in pairs if pair.comparison.sign == sign]
+        if told:
+            names = (f"{pair.first} ({_points(pair.comparison, interval=sign == 0)})" for pair in told)
             sentences.append(f"{text} ({metric}, points): {', '.join(names)}.")
     if not any(pair.comparison.sign > 0 for pair in pairs):
         sentences.insert(0, "No federated method is significantly above popularity.")
     return sentences
+
+
+def _points(found: Comparison, *, interval: bool = False) -> str:
+    reach = f" [{100 * found.low:+.1f}, {100 * found.high:+.1f}]" if interval else ""
+    return f"{100 * found.difference:+.1f}{reach}"
 
 
 def _is(pair: Pair, dataset: str, metric: str) -> bool:
@@ -70,21 +75,21 @@ def _sam(found: Collected, dataset: str, metric: str = "NDCG@10") -> list[str]:
     return sentences
 
 
-def _radii(found: Collected, dataset: str, metric: str = "NDCG@10") -> list[str]:
-    """Each radius against 0, the other at its best, in points."""
+def _radii(found: Collected, dataset: str) -> list[str]:
+    """Each radius against 0, the other as the data set's config has it, in points."""
     if found.sensitivity is None:
         return []
-    groups: dict[str, list[str]] = {}
+    groups: dict[tuple[str, str], list[str]] = {}
     for point in found.sensitivity.points:
-        comparison = point.above_zero.get(metric)
-        if point.row.dataset == dataset and comparison is not None:
-            told = groups.setdefault(point.setting, [])
-            if comparison.sign:
-                told.append(f"{point.radius} = {point.value:g} {100 * comparison.difference:+.1f}")
+        for metric, comparison in point.above_zero.items():
+            if point.row.dataset == dataset:
+                told = groups.setdefault((point.setting, metric), [])
+                if comparison.sign:
+                    told.append(f"{point.radius} = {point.value:g} {_points(comparison)}")
     return [
         f"Radii that change {metric} significantly against 0 at the {setting} settings, in points: "
         f"{'; '.join(told) or 'none'}."
-        for setting, told in groups.items()
+        for (setting, metric), told in groups.items()
     ]
 
 
@@ -97,7 +102,13 @@ def _quirks(found: Collected, dataset: str, metric: str = "NDCG@10") -> list[str
         for item in found.quirks.rows
         if item.row.dataset == dataset and (comparison := item.worth.get("candidates", {}).get(metric)) is not None
     ]
-    told = [f"{method}, {label} {100 * c.difference:+.1f}" for method, label, c in worth if c.sign]
-    rest = [f"{method}, {label}" for method, label, c in worth if not c.sign]
-    sentences = [f"Quirks that change {metric} significantly, in points: {'; '.join(told)}."] if told else []
-    return sentences + ([f"Quirks that do not: {'; '.join(rest)}."] if rest else [])
+    groups = {
+        f"Quirks that change {metric} significantly, in points": [item for item in worth if item[2].sign],
+        "Quirks that do not": [item for item in worth if not item[2].sign and not item[2].one_seed],
+        f"Quirks run with one seed, so not tested; {metric}, points": [item for item in worth if item[2].one_seed],
+    }
+    return [
+        f"{text}: {'; '.join(f'{method}, {label} {_points(comparison)}' for method, label, comparison in told)}."
+        for text, told in groups.items()
+        if told
+    ]

@@ -8,9 +8,10 @@ from functools import singledispatch
 from fedrecgel.experiments.ablation import FULL, Ablation
 from fedrecgel.experiments.cells import AGAINST, METRICS, Cell, Row
 from fedrecgel.experiments.main_table import POPULARITY, MainTable
-from fedrecgel.experiments.quirks import ALL, CORRECTED, LEAKY, RELEASED, Quirks
+from fedrecgel.experiments.quirks import ALL, CORRECTED, LEAKY, PICKED, Quirks
 from fedrecgel.experiments.sensitivity import SHOWN, Sensitivity
-from fedrecgel.experiments.statistics import Comparison
+from fedrecgel.experiments.statistics import LEVEL, Comparison
+from fedrecgel.methods import METHODS
 from fedrecgel.report.landscape_tables import landscape_tables
 from fedrecgel.report.table import MARKS, RAISED, Entry, Table
 
@@ -21,7 +22,8 @@ SELECTIONS = {
     "test": "the best on the test item, which is cheating",
 }
 BOTH_RANKINGS = (*METRICS, *(f"{metric}, all items" for metric in METRICS))
-VERSUS = "▲ ▼ ≈: significantly above, below, or not to be told from popularity (same test)."
+VERSUS = "▲ ▼ ≈: significantly above, below, or not significantly different from popularity (same test)."
+ONE_SEED = "A difference of a single seed has no sign: its luck cannot be told from an effect."
 
 
 @singledispatch
@@ -52,26 +54,29 @@ def _main(document: MainTable) -> list[Table]:
 def _overview(document: MainTable, groups: Mapping[str, Sequence[Row]]) -> Table:
     """All data sets side by side, popularity first."""
     labels = dict.fromkeys(row.label for rows in groups.values() for row in rows)
+    most = max(len(row.seeds) for rows in groups.values() for row in rows)
     lines = []
     for label in sorted(labels, key=lambda label: label != POPULARITY):
         found = [next((row for row in rows if row.label == label), None) for rows in groups.values()]
         centralised = any(row is not None and row.kind == "centralised" for row in found)
-        lines.append([Entry(label + (", centralised" if centralised else "")), *map(_overview_entry, found)])
+        lines.append(
+            [Entry(label + (", centralised" if centralised else "")), *(_overview_entry(row, most) for row in found)]
+        )
     notes = [
         f"{' / '.join(SHOWN)} in percent among 99 candidates, mean over seeds; in brackets the published figures. "
-        "A raised number says over how many seeds where some are missing. " + VERSUS,
+        f"A raised number says over how many seeds a method has run where it is less than {most}. {VERSUS}",
         f"Test: {document.test}.",
     ]
     return Table("main-overview", "Every method on every data set", ["method", *groups], lines, notes, document.command)
 
 
-def _overview_entry(row: Row | None) -> Entry:
+def _overview_entry(row: Row | None, most: int) -> Entry:
     if row is None:
         return Entry("–")
     cells = [row.cells["candidates"][metric] for metric in SHOWN]
-    signs = [f" {SIGNS[cell.popularity.sign]}" if cell.popularity else "" for cell in cells]
-    text = " / ".join(f"{100 * cell.mean:.1f}{sign}" for cell, sign in zip(cells, signs, strict=True))
-    seeds = f" {''.join(RAISED[digit] for digit in str(len(row.seeds)))}" if row.missing_seeds else ""
+    text = " / ".join(f"{100 * cell.mean:.1f}{_sign(cell.popularity)}" for cell in cells)
+    fewer = len(row.seeds) < most and not METHODS[row.method].draws_nothing
+    seeds = f" {''.join(RAISED[digit] for digit in str(len(row.seeds)))}" if fewer else ""
     quoted = " / ".join(cell.published.value for cell in cells if cell.published)
     return Entry(text + seeds, cells[0].mean, note=quoted, hint=", ".join(row.folders))
 
@@ -88,7 +93,6 @@ def _main_of(document: MainTable, dataset: str, rows: Sequence[Row]) -> Table:
         ]
         for row in rows
     ]
-    left_out = [name.partition("/")[2] for name in document.left_out if name.partition("/")[0] == dataset]
     notes = [
         "Percent, mean ± standard deviation over seeds; in brackets the published figure. Ranked among 99 sampled "
         "candidates, in the last four metric columns among all items.",
@@ -96,11 +100,20 @@ def _main_of(document: MainTable, dataset: str, rows: Sequence[Row]) -> Table:
         f"Reported round: {' or '.join(sorted({SELECTIONS[row.selection] for row in rows}))}.",
         f"Test: {document.test}.",
         f"Published figures: {document.published}, quoted as printed.",
-        *([f"Not run: {', '.join(left_out)}."] if left_out else []),
+        *_left_out(document.left_out.get(dataset)),
         *document.caveats[dataset],
         *(f"Settings: {row.heading}" for row in rows if row.heading),
     ]
     return Table(f"main-{dataset}", f"{dataset}: HR and NDCG of every method", columns, lines, notes, document.command)
+
+
+def _left_out(names: Sequence[str] | None) -> list[str]:
+    return [f"Rows without results: {'; '.join(names)}."] if names else []
+
+
+def _sign(found: Comparison | None) -> str:
+    """Behind a number: which side of the other it is on, if a test could say."""
+    return "" if found is None or found.one_seed else f" {SIGNS[found.sign]}"
 
 
 def _both_rankings(row: Row) -> list[Entry]:
@@ -114,7 +127,7 @@ def cell_entry(cell: Cell | None) -> Entry:
     text = f"{100 * cell.mean:.2f}" + ("" if cell.sd is None else f" ± {100 * cell.sd:.2f}")
     hint = ""
     if cell.popularity is not None:
-        text += f" {SIGNS[cell.popularity.sign]}"
+        text += _sign(cell.popularity)
         hint = f"minus popularity: {difference_text(cell.popularity)}"
     note = "" if cell.published is None else _published(cell.published.value, cell.published.sd)
     return Entry(text, cell.mean, cell.mark, note, hint)
@@ -127,9 +140,11 @@ def _published(value: str, sd: str | None) -> str:
 def difference_text(found: Comparison) -> str:
     """A difference in points with its interval, p and effect size."""
     p = found.p if found.p_adjusted is None else found.p_adjusted
+    digits = 3 if (round(p, 3) < LEVEL) == (p < LEVEL) else 5
+    tested = "one seed" if found.one_seed else f"p {'< 0.001' if p < 0.001 else f'= {p:.{digits}f}'}"
     return (
         f"{100 * found.difference:+.2f} [{100 * found.low:+.2f}, {100 * found.high:+.2f}], "
-        f"p {'< 0.001' if p < 0.001 else f'= {p:.3f}'}, d = {found.effect:+.3f}"
+        f"{tested}, d = {found.effect:+.3f}"
     )
 
 
@@ -161,8 +176,9 @@ def _ablation(document: Ablation) -> list[Table]:
         columns = ["variant", *METRICS, *(f"full minus variant, {metric}" for metric in SHOWN), "seeds"]
         notes = [
             "Percent, mean ± standard deviation over seeds; in brackets the published figure. Differences in points "
-            "with a 95% bootstrap interval over users and seeds, adjusted p and Cohen's d over users.",
+            f"with a 95% bootstrap interval over users and seeds, adjusted p and Cohen's d over users. {ONE_SEED}",
             f"Test: {document.test}.",
+            *_left_out(document.left_out.get(setting, {}).get(dataset)),
             *document.caveats[dataset],
         ]
         title = f"{dataset}, {setting} settings: which part needs SAM"
@@ -180,7 +196,7 @@ def _difference(found: Comparison | None) -> Entry:
     if found is None:
         return Entry("–")
     difference, _, rest = difference_text(found).partition("], ")
-    return Entry(f"{difference}] {SIGNS[found.sign]}", found.difference, note=rest)
+    return Entry(f"{difference}]{_sign(found)}", found.difference, note=rest)
 
 
 @tables_of.register
@@ -201,13 +217,15 @@ def _quirks(document: Quirks) -> list[Table]:
         lines.append(_popularity_line([popularity[against].get(metric) for against in AGAINST for metric in METRICS]))
         columns = ["method and quirk", *BOTH_RANKINGS, *(f"minus corrected, {metric}" for metric in SHOWN), "seeds"]
         notes = [
-            f"'{CORRECTED}' is the row of the main table. Other rows change what they name and nothing else: "
-            f"'{LEAKY}' never draws a held-out item as a negative, '{ALL}' is this and every native option. "
-            f"'{RELEASED}' also has the released hyper-parameters and reports the best round on the test item, which "
-            "is cheating.",
+            f"'{CORRECTED}' has the settings of the main table, over the seeds given here. Other rows change what they "
+            f"name and nothing else: '{LEAKY}' never draws a held-out item as a negative, '{ALL}' is this and every "
+            f"value of the native variant, rates and sizes included. '{PICKED}' has all this at default instead of "
+            "tuned settings, trains on the validation item, too, and reports the best round on the test item, which "
+            "is cheating: what some of the released codes do, not each.",
             "Percent, mean ± standard deviation over seeds. Differences in points with a 95% bootstrap interval over "
-            "users and seeds, adjusted p and Cohen's d over users.",
+            f"users and seeds, adjusted p and Cohen's d over users. {ONE_SEED}",
             f"Test: {document.test}.",
+            *_left_out(document.left_out.get(dataset)),
         ]
         title = f"{dataset}: what quirks of the released codes are worth"
         tables.append(Table(f"quirks-{dataset}", title, columns, lines, notes, document.command))
@@ -232,7 +250,7 @@ def _sensitivity(document: Sensitivity) -> list[Table]:
         lines.append(_popularity_line([document.popularity[dataset][metric] for metric in SHOWN]))
         columns = [radius, *SHOWN, *(f"minus {radius} = 0, {metric}" for metric in SHOWN), "seeds"]
         title = f"{dataset}, {setting} settings: {radius}, with {other} = {points[0].fixed:g}"
-        notes = [f"Percent among 99 candidates. Test: {document.test}."]
+        notes = [f"Percent among 99 candidates. Test: {document.test}. {ONE_SEED}"]
         tables.append(
             Table(f"sensitivity-{dataset}-{setting}-{radius}", title, columns, lines, notes, document.command)
         )

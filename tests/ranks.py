@@ -1,0 +1,46 @@
+"""Finished runs with ranks made by hand, for tests of tables and comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedrecgel.evaluation.ranking import Ranks
+from fedrecgel.experiments.cells import Entry
+from fedrecgel.experiments.plan import config_fingerprint
+from fedrecgel.experiments.ranks_file import RankFile, write_ranks
+from fedrecgel.experiments.results import Record
+
+N_USERS = 400
+
+
+def lay_out(root: Path, entries: Iterable[Entry], hits: Mapping[str, float], test: str = "t") -> dict[str, Record]:
+    """Run folders of rows whose users are hit with these probabilities, each row and seed with its own luck."""
+    records = {}
+    for number, entry in enumerate(entries):
+        for origin in entry.origins:
+            seed = origin.config.run.seed
+            generator = np.random.default_rng([seed, number])
+            above = torch.from_numpy(np.where(generator.random(N_USERS) < hits[entry.label], 0, 50))
+            folder = f"runs/{entry.label}-{seed}"
+            ranks = {name: Ranks(above.clone(), torch.zeros_like(above)) for name in ("candidates", "catalogue")}
+            write_ranks(root / folder / "ranks.safetensors", RankFile(test, ranks))
+            summary: dict[str, Any] = {
+                "dataset": "demo",
+                "method": entry.method,
+                "seed": seed,
+                "rounds": 5,
+                "data": {"users": N_USERS},
+                "protocol": {"selection": "last"},
+                "seconds": {"total": 1.0},
+                "bytes": {"up": 4000, "down": 8000},
+                "privacy": {"leaves_device": ["x"]},
+                "reference": {"popularity": {"HR@10": 0.5}},
+            }
+            mark = config_fingerprint(origin.config)
+            records[mark] = Record("finished", mark, folder, origin.config.to_dict(), summary, trained=200)
+    return records
