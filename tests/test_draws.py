@@ -14,6 +14,16 @@ def table(seed: int = 0, purpose: str = "test", round: int = 0) -> np.ndarray[tu
     return Draws(seed).uniform(purpose, round, CLIENTS[:, None], COUNTERS[None, :])
 
 
+def test_noise_is_drawn_from_the_secret_where_there_is_one() -> None:
+    known = Draws(3).hidden.laplace("noise", 1, CLIENTS, 8)
+    assert np.array_equal(known, Draws(3).laplace("noise", 1, CLIENTS, 8))
+    assert np.array_equal(Draws(3, "a").laplace("noise", 1, CLIENTS, 8), known)  # for all that is no noise
+    own = Draws(3, "a").hidden.laplace("noise", 1, CLIENTS, 8)
+    assert np.array_equal(own, Draws(3, "a").hidden.laplace("noise", 1, CLIENTS, 8))
+    assert abs(np.corrcoef(own.ravel(), known.ravel())[0, 1]) < 0.1
+    assert abs(np.corrcoef(own.ravel(), Draws(3, "b").hidden.laplace("noise", 1, CLIENTS, 8).ravel())[0, 1]) < 0.1
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 199), st.integers(0, 49)), min_size=1, max_size=20))
 def test_a_number_depends_only_on_what_it_is_for(wanted: list[tuple[int, int]]) -> None:

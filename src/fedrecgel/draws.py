@@ -31,6 +31,15 @@ class Draws:
     """All randomness of a run."""
 
     seed: int
+    secret: str = ""
+    """Known to one device only; empty in a simulator, which must repeat."""
+
+    @property
+    def hidden(self) -> Draws:
+        """For noise that is to hide something: whoever knows the run's seed could take off what is drawn from it."""
+        if not self.secret:
+            return self
+        return Draws(int.from_bytes(sha256(f"{self.seed}/{self.secret}".encode()).digest()[:8], "little"))
 
     def _key(self, purpose: str, round: int) -> int:
         return int.from_bytes(sha256(f"{self.seed}/{purpose}/{round}".encode()).digest()[:8], "little")

@@ -196,7 +196,7 @@ class GPFedRec(Method):
 
     def _noised(self, upload: Upload, change: Float[Tensor, "C n d"], round: int, draws: Draws) -> Upload:
         """The whole change with noise on every entry; nothing goes beside it without noise, so no pull either."""
-        noise = self.noise * draws.laplace("noise", round, upload.ids.numpy(), change[0].numel())
+        noise = self.noise * draws.hidden.laplace("noise", round, upload.ids.numpy(), change[0].numel())
         everywhere = torch.arange(change.shape[1], device=change.device).expand(len(change), -1)
         rows = {"items": change + torch.from_numpy(noise).to(change).view_as(change)}
         dense = {"pull": torch.zeros_like(upload.weight)}

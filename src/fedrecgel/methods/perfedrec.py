@@ -16,7 +16,8 @@ all clients in turn, which no client axis can repeat: here clients send gradient
 table has an Adam of its own. Cluster numbers may permute from round to round there (`match_clusters = False`), and
 averaged copies of user vectors go stale; here a user has one vector, its own. The server learns the graph from what
 participants send: each adds its vector to the neighbour sums of its items. Candidates are the same for all three
-predictions, there they are drawn anew. Node dropout and attributes are not here. `noise` is on in the code, at 0.02.
+predictions, there they are drawn anew. Node dropout and attributes are not here. `noise` is on in the code, at 0.02,
+on weights that are averaged; here it goes where it is sent, on gradients, and Adam makes far more of it.
 """
 
 from __future__ import annotations
@@ -138,13 +139,17 @@ class PerFedRec(Method):
         return population[torch.from_numpy(everyone[np.sort(first)[:size]])]
 
     def broadcast(self, server: Server, ids: Ids) -> Download:
-        """The global table and the graph for all; to each the table of its cluster."""
+        """The global table and the graph for all; to each the table of its cluster, and what the server has of it.
+
+        A device cannot know whether its last answer arrived, and the graph must hold one vector of each user.
+        """
         shared, ids = server.shared, ids.to(server.shared["label"].device)
         label = shared["label"][ids]
         tables = {"model": StackedTable(shared["models"], label)}
         tables["trained_on"] = StackedTable(shared["trained_on"], shared["trained_label"][ids], held=True)
         common = {name: shared[name] for name in ("neighbours", "degree", "round")}
-        return Download({**common, "items": shared["models"][GLOBAL]}, {"label": label}, tables)
+        each = {"label": label, "held": server.kept["users"][ids], "known": server.kept["known"][ids]}
+        return Download({**common, "items": shared["models"][GLOBAL]}, each, tables)
 
     def client_update(
         self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
@@ -169,11 +174,11 @@ class PerFedRec(Method):
         new = client_adam(user, d_user, *moments, lr=self.user_lr)
         tensors = dict(zip(("user", "user_m", "user_v", "user_steps"), new, strict=True))
         tensors["round"] = torch.full_like(private["round"], round + 1)
-        mask, known = own[:, :, None].to(user.dtype), (private["user_steps"] > 0).to(user.dtype)[:, None]
+        mask = own[:, :, None].to(user.dtype)
         sent = {
             "items": d_rows,
-            "neighbours": mask * (tensors["user"] - known * user)[:, None],  # in place of what it sent last time
-            "degree": mask * (1 - known)[:, None],
+            "neighbours": mask * (tensors["user"] - down.each["held"])[:, None],  # in place of what arrived last
+            "degree": mask * ~down.each["known"][:, None, None],
         }
         upload = Upload(batch.ids, {"user": tensors["user"]}, sent, batch.rows, torch.ones_like(loss))
         local = -self.local_lr * d_rows / (d_rows.abs() + EPS)  # Adam's first step
@@ -193,7 +198,7 @@ class PerFedRec(Method):
         """Laplace noise on the gradients of random items."""
         if self.noise == 0 or self.noise_rows == 0:
             return upload
-        clients, numbers = upload.ids.numpy(), np.arange(self.noise_rows)[None, :]
+        clients, numbers, draws = upload.ids.numpy(), np.arange(self.noise_rows)[None, :], draws.hidden
         chosen = draws.uniform("noise/item", round, clients[:, None], numbers) * n_items
         at = torch.cat([upload.at, torch.from_numpy(chosen.astype(np.int64)).to(upload.at.device)], dim=1)
         laplace = self.noise * draws.laplace("noise", round, clients, self.noise_rows * self.dim)

@@ -163,6 +163,34 @@ def test_too_few_answers_are_asked_for_again(places: list[Path]) -> None:
     assert again.refused == {"lost": 5}
 
 
+def test_perfedrecs_graph_is_right_after_lost_answers(tmp_path: Path) -> None:
+    """A device does not know that its answer was lost; the next one must still put in what the server lacks."""
+
+    def lose_first(node: int, kind: str, answer: Letter) -> list[Letter | Lost]:
+        lost = kind == "train" and node == BAD_NODE and answer.about["round"] == 0
+        return [Lost("no answer within 5 s")] if lost else [answer]
+
+    config = config_of("perfedrec", method={"dim": 4}, flower={"min_answers": 0.3, "repeats": 0})
+    engine = engine_of(write_shards(SPLIT, tmp_path, 3), config, lose_first)
+    server = server_of(engine)
+    for number, answers in enumerate((9, 14, 14)):
+        found = engine.train(server, EVERYONE, number)
+        assert found.n_answers == answers
+        server = engine.method.server_update(server, found.inbox, number, Draws(0))
+    owner, at = SPLIT.train.flat(EVERYONE.numpy())
+    own = torch.zeros(14, SPLIT.n_items, dtype=torch.float64)
+    own[owner, SPLIT.train.items[at]] = 1
+    assert torch.equal(server.shared["degree"][:, 0], own.sum(0))
+    assert torch.allclose(server.shared["neighbours"], own.T @ server.kept["users"], atol=1e-12)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_who_knows_the_seed_cannot_take_off_a_devices_noise(places: list[Path], noise: float) -> None:
+    config = config_of("gpfedrec", method={"dim": 4, "layers": [4], "noise": noise})
+    first, second = (trained(engine_of(places, config)).inbox.total()["items"] for _ in range(2))
+    assert torch.equal(first, second) == (noise == 0)
+
+
 def test_a_round_without_enough_answers_fails_after_all_repetitions(places: list[Path]) -> None:
     config = config_of(flower={"min_answers": 1.0, "repeats": 2})
     engine = engine_of(places, config, one_bad_node(lambda answer: [Letter({"error": "the disk is full"})]))

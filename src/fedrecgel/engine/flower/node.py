@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import torch
@@ -59,7 +60,7 @@ class Node:
         if strangers:
             raise DataError(f"A node should host every client it is asked for. {strangers} of these live elsewhere.")
         work = self._work_of(letter.about["work"])
-        draws = Draws(work.seed)
+        draws = Draws(work.seed, secret=token_hex(16))
         problem = Problem(shard.split.n_users, shard.split.n_items, work.dtype)
         folder, rounds = shard.state / _folder_name(letter.about["run"]), letter.about["round"]
         store = DiskStore(folder, work.method, problem, draws, rounds=rounds)
