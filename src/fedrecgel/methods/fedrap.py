@@ -87,7 +87,7 @@ class FedRAP(Method):
     saturating_bce: bool = True
     """No gradient from examples whose sigmoid is 0 or 1 in single precision, as in the released code."""
     alone: bool = False
-    """Share nothing: C stays as it is, to show what leaks into personal tables."""
+    """The server ignores uploads and C stays as it is, to show what leaks into personal tables."""
 
     def __post_init__(self) -> None:
         for name in ("lr_network", "lr_items"):

@@ -71,7 +71,7 @@ class PFedRec(Method):
     unseen: Literal["global", "initial"] = "global"
     """A user who never took part scores with the current table, or with that of round 0 as in the released code."""
     alone: bool = False
-    """Share nothing: every device fine-tunes its own table for ever, to show what leaks into it."""
+    """Every device tunes its own table for ever and the server ignores uploads, to show what leaks into tables."""
 
     @property
     def server_needs(self) -> Need:

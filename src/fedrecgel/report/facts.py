@@ -19,10 +19,12 @@ def generalisation_table(found: Collected) -> Table | None:
         train, heldout = (fmean(item[name] for item in known) for name in ("train_loss", "heldout_loss"))
         bounds = [item["bound"] for item in known if item["bound"] is not None]
         vacuous = any(item["vacuous"] for item in known if item["vacuous"] is not None)
-        method, run = group.records[0].config["method"], group.first
+        config, run = group.records[0].config, group.first
+        method, held_out = config["method"], "test, validation" if config["split"]["validation"] else "test"
         lines.append(
             [
                 Entry(f"{group.dataset}: {group.label}", hint=_folders(group)),
+                Entry(held_out),
                 Entry(f"{run['rounds']} × {method['fraction']:g}", run["rounds"] * method["fraction"]),
                 Entry(f"{train:.4f}", train),
                 Entry(f"{heldout:.4f}", heldout),
@@ -33,7 +35,16 @@ def generalisation_table(found: Collected) -> Table | None:
                 Entry(str(len(known)), len(known)),
             ]
         )
-    columns = ["run", "rounds × share", "training loss", "held-out loss", "gap", "Lemma 2 bound", "seeds"]
+    columns = [
+        "run",
+        "items held out",
+        "rounds × share",
+        "training loss",
+        "held-out loss",
+        "gap",
+        "Lemma 2 bound",
+        "seeds",
+    ]
     notes = [
         "Binary cross-entropy per example, mean over clients and seeds: training items and fresh negatives of one more "
         "round; the held-out item and four of its candidates.",
@@ -57,7 +68,7 @@ def data_table(found: Collected) -> Table | None:
         for name, facts in found.data.items()
     ]
     columns = ["data set", "users", "items", "interactions", "repeated pairs", "held-out item also trained"]
-    columns += ["ties at the latest time", "ceiling", "held out"]
+    columns += ["several rows at the latest time", "ceiling", "held out"]
     notes = ["Ceiling: users whose held-out item somebody trains on. No method can learn to rank the others' items."]
     return Table("data", "Data sets and their traps", columns, lines, notes) if lines else None
 
