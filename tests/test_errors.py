@@ -28,5 +28,11 @@ def test_unknown_names_the_nearest_or_all(found: str, expected: str) -> None:
     assert unknown("method", found, ["popularity", "fedncf"]) == expected
 
 
+def test_long_lists_are_cut() -> None:
+    text = unknown("user", "zzz", [f"u{number}" for number in range(1227)])
+    assert text.endswith("… (1,227 in all).")
+    assert len(text) < 500
+
+
 def test_unknown_where_nothing_is_valid() -> None:
     assert unknown("variant", "paper", []) == "Unknown variant 'paper'. Valid: none."

@@ -17,6 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+MANY = 40
+"""More names than this are not listed in a message."""
+
 
 class FedrecgelError(Exception):
     """Base of all errors raised on purpose."""
@@ -61,6 +64,7 @@ def unknown(kind: str, found: str, valid: Iterable[str], where: str = "") -> str
     "Unknown method 'fedncv'. Did you mean 'fedncf'?"
     """
     names = sorted(valid)
+    shown = names if len(names) <= MANY else [*names[: MANY - 1], f"… ({len(names):,} in all)"]
     near = get_close_matches(found, names, n=1, cutoff=0.5)
-    hint = f"Did you mean '{near[0]}'?" if near else f"Valid: {', '.join(names) or 'none'}."
+    hint = f"Did you mean '{near[0]}'?" if near else f"Valid: {', '.join(shown) or 'none'}."
     return f"Unknown {kind} '{found}'{' ' + where if where else ''}. {hint}"

@@ -195,6 +195,7 @@ def test_a_plan_runs_nothing(csv: Path, capsys: Capture) -> None:
         (["--settings", "tune"], "Did you mean 'tuned'?"),
         (["--settings", "tuned,long"], "takes one of the settings"),
         (["--seeds", "0"], "should be at least 1"),
+        (["--configs", "absent"], "--configs should name a folder"),
         (["--set", "method.rho_c=1"], "Did you mean 'rho_co'?"),
     ],
 )
@@ -203,6 +204,19 @@ def test_wrong_input_is_one_clear_sentence(more: list[str], message: str, csv: P
     printed = capsys.readouterr()
     assert message in printed.err
     assert not (csv.parent / "results").exists()
+
+
+@pytest.mark.parametrize("kind", ["sensitivity", "ablation", "landscape"])
+def test_each_experiment_names_its_methods(kind: str, csv: Path, capsys: Capture) -> None:
+    assert main(words(kind, csv, csv.parent / "results", "--methods", "fedrecgel", "--plan")) == 0
+    capsys.readouterr()
+    assert main(words(kind, csv, csv.parent / "results", "--methods", "fedmf")) == 2
+    assert f"Unknown method of '{kind}' 'fedmf'" in capsys.readouterr().err
+
+
+def test_results_are_not_written_into_a_file(csv: Path, capsys: Capture) -> None:
+    assert main(words("ablation", csv, csv)) == 2
+    assert "--out should be a folder that can be written" in capsys.readouterr().err
 
 
 def test_a_grid_is_made_of_numbers(csv: Path, capsys: Capture) -> None:

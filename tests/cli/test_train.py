@@ -9,7 +9,6 @@ import pytest
 import fedrecgel
 from fedrecgel.cli.main import main
 from fedrecgel.cli.progress import Progress
-from fedrecgel.errors import ConfigError
 
 Capture = pytest.CaptureFixture[str]
 SMALL = [
@@ -96,6 +95,9 @@ def test_quiet(csv: Path, capsys: Capture) -> None:
         (["--set", "rho_co"], "--set takes section.key=value"),
         (["--rounds", "0"], "run.rounds cannot be 0"),
         (["--device", "abacus"], "Try 'cpu'"),
+        (["--device", "meta"], "Try 'cpu'"),
+        (["--set", "data.user=item"], "data.user and data.item should be two columns"),
+        (["--set", "method.rho_co=1", "--set", "method.name=fedncf"], "Unknown key 'rho_co'"),
         (["--channel", "plane"], "Did you mean 'plain'?"),
         (["--set", "split.candidates=155"], "Lower split.candidates"),
         (["--resume"], "no run to resume"),
@@ -128,10 +130,22 @@ def test_another_run_stays_untouched(csv: Path, capsys: Capture) -> None:
     assert files(csv.parent / "run") == before
 
 
+def test_a_folder_below_a_file_is_wrong_input(csv: Path, capsys: Capture) -> None:
+    assert train(csv, out="shop.csv/run") == 2
+    assert "--out should be a folder that can be written" in capsys.readouterr().err
+
+
 def test_a_failed_run_exits_with_1(csv: Path, capsys: Capture) -> None:
-    (csv.parent / "file").write_text("in the way")
-    assert train(csv, out="file/run") == 1
-    assert "could not be written" in capsys.readouterr().err
+    assert train(csv, "--set", "gate.max_norm=1e-9") == 1
+    assert "training diverged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("words", "code"), [(["--method", "fedrecgl"], 2), (["--set", "gate.max_norm=1e-9"], 1)])
+def test_debug_shows_the_traceback_and_keeps_the_exit_code(
+    words: list[str], code: int, csv: Path, capsys: Capture
+) -> None:
+    assert train(csv, *words, "--debug") == code
+    assert "Traceback" in capsys.readouterr().err
 
 
 def test_ctrl_c_ends_the_round_and_can_be_resumed(csv: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,11 +167,6 @@ def test_ctrl_c_ends_the_round_and_can_be_resumed(csv: Path, capsys: Capture, mo
     first, second = (fedrecgel.open(csv.parent / name) for name in ("run", "straight"))
     assert first.metrics == second.metrics
     assert first.recommend("u0") == second.recommend("u0")
-
-
-def test_debug_shows_the_error_itself(csv: Path) -> None:
-    with pytest.raises(ConfigError, match="Did you mean"):
-        train(csv, "--debug", "--method", "fedrecgl")
 
 
 def test_help_lists_every_section(capsys: Capture) -> None:

@@ -36,7 +36,19 @@ def test_optional_columns() -> None:
 @pytest.mark.parametrize(
     ("found", "names", "words"),
     [
-        (["user"], ColumnNames(), r"should have a column 'item'\. Found: user\. Name it with --set data\.item"),
+        (["user"], ColumnNames(), r"should have a column 'item'\. Found: user\. Is the first line a header"),
+        (["user;item"], ColumnNames(), r"are columns parted by commas"),
+        (
+            ["who", "item"],
+            ColumnNames(),
+            r"Found: who, item\. Name it with --set data\.user",
+        ),
+        (
+            ["user", "item"],
+            ColumnNames(user="item"),
+            r"data\.item should be two columns.*Found 'item' for both",
+        ),
+        (["user", "item"], ColumnNames(timestamp="user"), r"data\.user and data\.timestamp should be two columns"),
         ([], ColumnNames(), "Found: no columns"),
         (["user", "user_id", "item"], ColumnNames(), "several columns that could be the user: user, user_id"),
         (["user", "item"], ColumnNames(rating="stars"), r"the column 'stars' \(data\.rating\)"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,8 +84,19 @@ def test_open_a_folder_with_a_missing_or_truncated_file(result: Result, name: st
     with pytest.raises(FedrecgelError, match=name.replace(".", r"\.")):
         fedrecgel.open(tmp_path / "run")
     path.unlink()
-    with pytest.raises(RunFolderError if path.suffix != ".safetensors" else StorageError, match=name):
+    with pytest.raises(StorageError if name == "clients.safetensors" else RunFolderError):
         fedrecgel.open(tmp_path / "run")
+
+
+def test_a_run_whose_model_was_not_kept(result: Result, tmp_path: Path) -> None:
+    result.save(tmp_path / "run")
+    (tmp_path / "run" / "server.safetensors").unlink()
+    with pytest.raises(RunFolderError, match=r"no model\. Experiments keep models with --keep-models"):
+        fedrecgel.open(tmp_path / "run")
+
+
+def test_without_a_ranking_of_all_items_there_are_no_metrics_of_it(result: Result) -> None:
+    assert replace(result, summary={**result.summary, "metrics_full": None}).metrics_full == {}
 
 
 def test_open_foreign_tensors(result: Result, tmp_path: Path) -> None:

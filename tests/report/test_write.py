@@ -106,7 +106,11 @@ def test_tables_and_figures_for_papers(results: Path, tmp_path: Path, capsys: Ca
     text = (tmp_path / "tables" / "results.md").read_text()
     assert text.startswith("# Results")
     assert "fedrecgel experiment main-table" in text
-    for finding in ("popularity (HR@10, points)", "SAM ", "Radii that change NDCG@10 significantly against 0"):
+    for finding in (
+        "popularity, with 95% intervals",
+        "SAM ",
+        "Radii that change NDCG@10 significantly against 0",
+    ):
         assert finding in text
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert main(["report", str(results), "-o", str(tmp_path / "page.html")]) == 0
@@ -119,6 +123,19 @@ def test_a_single_run_folder_is_enough(results: Path, tmp_path: Path) -> None:
     text = (tmp_path / "page.html").read_text()
     assert '<section id="curves"' in text
     assert '<section id="main-table"' not in text
+
+
+def test_a_damaged_config_is_named(results: Path, tmp_path: Path, capsys: Capture) -> None:
+    run = next((results / "runs").iterdir())
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "config.toml").write_text("[method")
+    assert main(["report", str(tmp_path)]) == 2
+    assert "config.toml' cannot be read" in capsys.readouterr().err
+
+
+def test_the_page_is_a_file(results: Path, tmp_path: Path, capsys: Capture) -> None:
+    assert main(["report", str(results), "-o", str(tmp_path)]) == 2
+    assert "-o should be a file" in capsys.readouterr().err
 
 
 def test_a_folder_without_runs_is_refused(tmp_path: Path, capsys: Capture) -> None:

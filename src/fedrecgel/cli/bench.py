@@ -69,10 +69,14 @@ def _in_processes(names: list[str], args: Namespace) -> dict[str, Any]:
         command += ["--data-dir", args.data_dir] if args.data_dir else []
         done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
         if done.returncode:
-            raise RunError(f"Measuring {name} failed: {done.stderr.strip()}")
+            reason = done.stderr.strip().removeprefix("fedrecgel: ")
+            print(f"{name} is left out. {reason}", file=sys.stderr)
+            continue
         part = json.loads(done.stdout)
         found["machine"] = part["machine"]
         found["datasets"] |= part["datasets"]
+    if not found["datasets"]:
+        raise RunError("No data set could be measured. Name the folder of the raw files with --data-dir.")
     return found
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import textwrap
 from argparse import ArgumentParser, Namespace
 from dataclasses import MISSING, fields
 from itertools import pairwise
 from pathlib import Path
 
+from fedrecgel.errors import ConfigError
 from fedrecgel.experiments.config import Config, parse_assignment, read_config
 
 INTERRUPTED = 130
@@ -33,6 +35,19 @@ def add_set_option(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--set", dest="assignments", metavar="SECTION.KEY=VALUE", action="append", default=[], help="any setting"
     )
+
+
+def writable(folder: str | Path, option: str = "--out") -> Path:
+    """A folder that can be made and written to, as far as can be told before anything is computed.
+
+    Raises:
+        ConfigError: it is a file, lies in one, or belongs to somebody else.
+    """
+    path = Path(folder)
+    nearest = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise ConfigError(f"{option} should be a folder that can be written. Found '{folder}'.")
+    return path
 
 
 def config_of(args: Namespace) -> Config:

@@ -6,10 +6,9 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrecgel.cli.common import add_set_option, config_of
+from fedrecgel.cli.common import add_set_option, config_of, writable
 from fedrecgel.data import demo, synthetic
 from fedrecgel.data.audit import audit
 from fedrecgel.data.download import locate
@@ -127,9 +126,10 @@ def _print_aligned(values: dict[str, Any]) -> None:
 
 def run_shard(args: Namespace) -> int:
     """Write one folder per node."""
+    out = writable(args.out)
     split = load_split(config_of(args))
     if not 1 <= args.nodes <= split.n_users:
         raise ConfigError(f"--nodes should be between 1 and the number of users, {split.n_users}. Found {args.nodes}.")
-    for place in write_shards(split, Path(args.out), args.nodes):
+    for place in write_shards(split, out, args.nodes):
         print(place)
     return 0

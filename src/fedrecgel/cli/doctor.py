@@ -15,13 +15,16 @@ import torch
 
 from fedrecgel.data.sources import SOURCES
 from fedrecgel.experiments.summary import source_commit
+from fedrecgel.nn.native import compiler
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
     Subparsers = _SubParsersAction[ArgumentParser]
 
-PACKAGES = ("fedrecgel", "torch", "numpy", "pyarrow", "safetensors", "msgspec", "tenseal")
+PACKAGES = ("fedrecgel", "torch", "numpy", "pyarrow", "safetensors", "msgspec")
+OPTIONAL = ("flwr", "optuna", "matplotlib", "tensorboard", "tenseal")
+"""Of the extras flower, tune, report (two) and crypto."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -55,7 +58,8 @@ def examine() -> dict[str, Any]:
     folder = os.environ.get("FEDRECGEL_DATA")
     have = {s.folder + "/" + s.file for s in SOURCES.values() if folder and (Path(folder) / s.folder / s.file).exists()}
     return {
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": {name: _version(name) for name in (*PACKAGES, *OPTIONAL)},
+        "compiler": compiler() or "none: local.accelerate has no effect",
         "commit": source_commit(),
         "python": platform.python_version(),
         "system": platform.platform(),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, get_args
 
-from fedrecgel.cli.common import INTERRUPTED, add_set_option
+from fedrecgel.cli.common import INTERRUPTED, add_set_option, writable
 from fedrecgel.cli.console import Console, describe_plan, duration, probed_plan
 from fedrecgel.data.load import NAMES
 from fedrecgel.errors import ConfigError
+from fedrecgel.experiments import ablation, sensitivity
 from fedrecgel.experiments.ablation import AblationExperiment
 from fedrecgel.experiments.config import lookup, parse_assignment
 from fedrecgel.experiments.execute import (
@@ -24,7 +26,7 @@ from fedrecgel.experiments.execute import (
     write_document,
 )
 from fedrecgel.experiments.flatness import FlatnessSettings, Normalisation
-from fedrecgel.experiments.landscape import LandscapeExperiment
+from fedrecgel.experiments.landscape import METHODS_COMPARED, LandscapeExperiment
 from fedrecgel.experiments.main_table import MainTableExperiment
 from fedrecgel.experiments.plan import Plan
 from fedrecgel.experiments.presets import SETTINGS, Presets, Setting
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
     Subparsers = _SubParsersAction[ArgumentParser]
 
+CONFIGS = "configs"
 KINDS = {
     "main-table": "every method on every data set, beside popularity and the published figures",
     "sensitivity": "HR@10 and NDCG@10 over both radii",
@@ -55,6 +58,14 @@ SETTINGS_OF = {
     "landscape": "published",
     "quirks": "tuned",
 }
+METHODS_OF: dict[str, tuple[str, ...]] = {
+    "main-table": tuple(METHODS),
+    "sensitivity": (sensitivity.METHOD,),
+    "ablation": (ablation.METHOD,),
+    "landscape": METHODS_COMPARED,
+    "quirks": tuple(METHODS),
+}
+"""Methods each experiment can be made of."""
 EPILOG = """\
 settings:
   published  the released defaults; FedRecGEL's radii from configs/<dataset>.toml
@@ -84,8 +95,7 @@ def add_parser(subparsers: Subparsers) -> None:
     for name, text in KINDS.items():
         kind = kinds.add_parser(name, help=text, epilog=EPILOG, formatter_class=RawDescriptionHelpFormatter)
         kind.add_argument("--datasets", metavar="A,B", default="demo", help=f"of {', '.join(NAMES)}")
-        if name in ("main-table", "quirks"):
-            kind.add_argument("--methods", metavar="A,B", help=f"of {', '.join(METHODS)} (default: all)")
+        kind.add_argument("--methods", metavar="A,B", help=f"of {', '.join(METHODS_OF[name])} (default: all)")
         if name == "quirks":
             usual = ",".join(QUIRK_ROWS)
             kind.add_argument(
@@ -107,7 +117,7 @@ def add_parser(subparsers: Subparsers) -> None:
         kind.add_argument("--seeds", type=int, default=5, metavar="N", help="seeds 0 … N-1 (default 5)")
         kind.add_argument("--rounds", type=int, metavar="N", help="rounds of every federated method")
         kind.add_argument("--out", default="results", metavar="DIR", help="experiments' folder (default results)")
-        kind.add_argument("--configs", default="configs", metavar="DIR", help="folder of configs (default configs)")
+        kind.add_argument("--configs", default=CONFIGS, metavar="DIR", help="folder of configs (default configs)")
         kind.add_argument("--data-dir", metavar="DIR", help="folder with the raw files of named data sets")
         kind.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at the same time (default 1)")
         kind.add_argument("--plan", action="store_true", help="say what would be run and how long, after short probes")
@@ -135,7 +145,7 @@ def run_experiment(args: Namespace) -> int:
     """Plan, run what is missing, reduce, print the table."""
     if min(args.seeds, args.jobs) < 1:
         raise ConfigError(f"--seeds and --jobs should be at least 1. Found {args.seeds} and {args.jobs}.")
-    experiment, root = experiment_of(args), Path(args.out)
+    experiment, root = experiment_of(args), writable(args.out)
     plan = Plan.of(root, experiment.configs())
     console = Console(len(plan.missing), args.jobs, args.quiet)
     console.say(describe_plan(plan, args.jobs))
@@ -176,9 +186,14 @@ def _run_missing(experiment: Experiment, plan: Plan, args: Namespace, console: C
 
 def experiment_of(args: Namespace) -> Experiment:
     """What the options describe."""
+    if not Path(args.configs).is_dir():
+        if args.configs != CONFIGS:
+            raise ConfigError(f"--configs should name a folder. Found none at '{args.configs}'.")
+        print(f"There is no folder '{CONFIGS}' here: every method runs at its defaults, none tuned.", file=sys.stderr)
     presets = Presets(Path(args.configs), args.rounds, args.data_dir, tuple(map(parse_assignment, args.assignments)))
     datasets = _names("data set", args.datasets, [*NAMES, *(n for n in args.datasets.split(",") if Path(n).suffix)])
-    methods = _names("method", getattr(args, "methods", None) or ",".join(METHODS), METHODS)
+    valid = METHODS_OF[args.experiment]
+    methods = _names(f"method of '{args.experiment}'", args.methods or ",".join(valid), valid)
     if args.experiment == "quirks":
         return QuirksExperiment(presets, datasets, methods, args.seeds, _names("row", args.rows, QUIRK_ROWS))
     settings = tuple(cast("Setting", name) for name in _names("setting", args.settings, SETTINGS))
@@ -194,7 +209,7 @@ def experiment_of(args: Namespace) -> Experiment:
     flatness = tuple(
         FlatnessSettings(cast("Normalisation", kind), grid=args.grid_points, clients=args.clients) for kind in kinds
     )
-    return LandscapeExperiment(presets, datasets, settings, args.seeds, flatness)
+    return LandscapeExperiment(presets, datasets, settings, args.seeds, flatness, methods)
 
 
 def _names(kind: str, text: str, valid: Iterable[str]) -> tuple[str, ...]:
@@ -226,7 +241,7 @@ def _grid(text: str | None) -> tuple[float, ...]:
 def _command(args: Namespace) -> str:
     """The command with the options that shape its numbers, so that a reader can repeat them."""
     usual: dict[str, object] = {
-        "configs": "configs",
+        "configs": CONFIGS,
         "settings": SETTINGS_OF[args.experiment],
         "normalisation": "unit,filter",
     }

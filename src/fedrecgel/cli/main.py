@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from collections.abc import Sequence
+from importlib.metadata import version
 
 from fedrecgel.cli import bench, data, doctor, experiment, methods, node, recommend, report, train, tune
 from fedrecgel.cli.common import INTERRUPTED
@@ -17,6 +19,8 @@ first steps:
   fedrecgel data list                        the data sets; `data audit NAME` shows their traps
   fedrecgel methods fedrecgel                what a method does, its settings, what leaves the device
   fedrecgel train --dataset mine.csv         your own interactions
+
+--debug anywhere on the line shows the traceback of an error.
 """
 
 
@@ -28,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    top.add_argument("--version", action="version", version=f"fedrecgel {version('fedrecgel')}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for module in (train, tune, recommend, experiment, report, data, methods, node, bench, doctor):
         module.add_parser(commands)
@@ -42,24 +47,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = args.run(args)
     except FedrecgelError as error:
-        if debug:
-            raise
-        print(f"fedrecgel: {error}", file=sys.stderr)
+        traceback.print_exc() if debug else print(f"fedrecgel: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        if debug:
-            raise
-        print("fedrecgel: interrupted", file=sys.stderr)
+        traceback.print_exc() if debug else print("fedrecgel: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # `fedrecgel … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        if debug:
-            raise
-        print(
-            f"fedrecgel: unexpected {type(error).__name__}: {error}. Run again with --debug for the traceback.",
-            file=sys.stderr,
-        )
+        text = f"unexpected {type(error).__name__}: {error}. Run again with --debug for the traceback."
+        traceback.print_exc() if debug else print(f"fedrecgel: {text}", file=sys.stderr)
         return 1
     return code

@@ -8,6 +8,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedrecgel.cli.common import writable
+from fedrecgel.errors import ConfigError
 from fedrecgel.report.write import write_report
 
 if TYPE_CHECKING:
@@ -25,7 +27,9 @@ def add_parser(subparsers: Subparsers) -> None:
         "papers from the results in a folder: that of `fedrecgel experiment`, or one with run folders.",
     )
     parser.add_argument("folder", metavar="DIR", help="experiments' folder, a folder of run folders, or a run folder")
-    parser.add_argument("-o", "--output", metavar="FILE", help="the page (default DIR/report.html)")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="the page (default DIR/report.html); tables and figures go beside it"
+    )
     parser.add_argument("--no-figures", action="store_true", help="leave out PNG, SVG and PDF")
     parser.set_defaults(run=run_report)
 
@@ -34,6 +38,9 @@ def run_report(args: Namespace) -> int:
     """Write everything and say where it is."""
     root = Path(args.folder)
     page = Path(args.output) if args.output else root / "report.html"
+    writable(page.parent, "-o")
+    if page.is_dir():
+        raise ConfigError(f"-o should be a file. Found the folder '{page}'.")
     words = ["fedrecgel", "report", args.folder, *(["-o", args.output] if args.output else [])]
     written = write_report(root, page, shlex.join(words), figures=not args.no_figures)
     if written.missing:

@@ -7,11 +7,10 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, get_type_hints
 
-from fedrecgel.cli.common import INTERRUPTED, add_set_option, config_of, describe_fields
+from fedrecgel.cli.common import INTERRUPTED, add_set_option, config_of, describe_fields, writable
 from fedrecgel.cli.progress import Progress
 from fedrecgel.cli.table import result_table
 from fedrecgel.data.load import NAMES
@@ -75,13 +74,14 @@ def _epilog() -> str:
 def run_train(args: Namespace) -> int:
     """Train, or show a run that is finished already."""
     config = config_of(args)
-    folder = RunFolder(Path(args.out) if args.out else config.default_out)
+    folder = RunFolder(writable(config.default_out if args.out is None else args.out))
     state = folder.claim(config.to_dict(), resume=args.resume)
     if state == "finished":
         folder.check_data(load_split(config).fingerprint)
         if not args.quiet:
             print(result_table(open_run(folder.path)))
             print(f"\nNothing to do: this run was finished before. Results are in {folder.path}")
+            print("To repeat it, choose another folder with --out.")
         return 0
     events = EventLog(folder.path / "tensorboard") if args.tensorboard else None
     progress = Progress(config, quiet=args.quiet)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from fedrecgel.cli.common import INTERRUPTED
+from fedrecgel.cli.common import INTERRUPTED, writable
 from fedrecgel.errors import ConfigError
 from fedrecgel.experiments.config import Config
 from fedrecgel.experiments.search_space import Space, read_search
@@ -57,7 +57,7 @@ def run_tune(args: Namespace) -> int:
         raise ConfigError(f"--trials should be at least 1. Found {args.trials}.")
     config, space = read_search(Path(args.config))
     config = for_search(config)
-    folder = SearchFolder(Path(args.out) if args.out else Path("runs") / f"tune-{config.default_out.name}")
+    folder = SearchFolder(writable(args.out or Path("runs") / f"tune-{config.default_out.name}"))
     done = folder.claim(config, space)
     if done:
         _say(f"{len(done)} trials are on record in {folder.path}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -69,9 +70,15 @@ def choose_columns(found: list[str], names: ColumnNames = BY_NAME, where: str = 
     """The column of each role, None for an optional one that is not there.
 
     Raises:
-        DataError: a column is missing or ambiguous.
+        DataError: a column is missing, ambiguous or has two roles.
     """
-    return {role: _find(found, role, getattr(names, role), where) for role in ALIASES}
+    chosen = {role: _find(found, role, getattr(names, role), where) for role in ALIASES}
+    for first, second in combinations((role for role in ALIASES if chosen[role] is not None), 2):
+        if chosen[first] == chosen[second]:
+            raise DataError(
+                f"data.{first} and data.{second} should be two columns of {where}. Found '{chosen[first]}' for both."
+            )
+    return chosen
 
 
 def _plain(name: str) -> str:
@@ -93,7 +100,11 @@ def _find(found: list[str], role: str, given: str | None, where: str) -> str | N
     if not matches and role in REQUIRED:
         raise DataError(
             f"{where} should have a column '{role}'. Found: {', '.join(found) or 'no columns'}. "
-            f"Name it with --set data.{role}=…"
+            + (
+                f"Name it with --set data.{role}=…"
+                if len(found) > 1
+                else "Is the first line a header, and are columns parted by commas (.csv) or tabs (.tsv)?"
+            )
         )
     return matches[0] if matches else None
 

@@ -32,7 +32,12 @@ def generate(n_users: int = USERS, n_items: int = ITEMS, n_interactions: int = I
     """
     largest = int(LARGEST_SHARE * n_items)
     least = max(MIN_INTERACTIONS * n_users, n_items)
-    if largest < MIN_INTERACTIONS or not least <= n_interactions <= largest * n_users // 2:
+    if least > largest * n_users // 2:
+        raise DataError(
+            f"data.items should be so many that five interactions per user are an eighth of all pairs or less. "
+            f"Found {n_items:,} items for {n_users:,} users."
+        )
+    if not least <= n_interactions <= largest * n_users // 2:
         raise DataError(
             f"data.interactions should lie between {least:,} (five per user, one per item) and "
             f"{largest * n_users // 2:,} (an eighth of all pairs). Found {n_interactions:,}."

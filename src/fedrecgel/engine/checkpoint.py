@@ -43,7 +43,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     except (OSError, SafetensorError) as error:
         raise StorageError(
             f"'{path}' could not be written: {error}. What was there before is untouched; "
-            f"make room or choose another place. A run continues with --resume."
+            f"make room or choose another place."
         ) from error
     finally:
         _clear(room)

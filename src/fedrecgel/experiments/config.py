@@ -201,7 +201,7 @@ def _check(config: Config) -> Config:
 def check_device(config: Config) -> None:
     """Refuse a device this machine does not have; opening a run elsewhere needs none."""
     try:
-        torch.empty(0, device=config.run.device)
+        torch.zeros(1, device=config.run.device).item()
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise ConfigError(f"run.device = '{config.run.device}' cannot be used here: {reason}. Try 'cpu'.") from error
@@ -235,7 +235,7 @@ def read_config(path: Path | None, assignments: Sequence[tuple[str, str, object]
     An override of method.name drops the file's other method settings: they belong to the other method.
     """
     sections = read_sections(path) if path is not None else {}
-    for section, key, value in assignments:
+    for section, key, value in sorted(assignments, key=lambda given: given[:2] != ("method", "name")):
         table = sections.setdefault(section, {})
         if not isinstance(table, dict):
             raise ConfigError(f"[{section}] should be a table of settings. Found {table!r}.")

@@ -170,7 +170,7 @@ def _watch(
             n_seen = len(lines)
             if should_stop():
                 connection.stop(run)
-                raise Interrupted(n_seen)
+                raise Interrupted(len(folder.read_history()))  # rounds went on until the word arrived
             if ended or time.monotonic() > asked + STATUS_SECONDS:
                 status, asked = connection.status(run), time.monotonic()
                 if status == "finished:completed":

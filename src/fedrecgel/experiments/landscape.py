@@ -86,17 +86,18 @@ class LandscapeExperiment:
     seeds: int
     flatness: tuple[FlatnessSettings, ...]
     """One for each normalisation."""
+    methods: tuple[str, ...] = METHODS_COMPARED
 
     @cached_property
     def planned(self) -> list[Planned]:
         """Which measurements."""
-        self.presets.check(METHODS_COMPARED)
+        self.presets.check(self.methods)
         numbers_only = (replace(self.flatness[0], grid=0),)
         return [
             Planned(setting, entry, Job(origin.config), measure)
             for dataset in self.datasets
             for setting in self.settings
-            for method in METHODS_COMPARED
+            for method in self.methods
             for entry in [entry_of(self.presets, dataset, method, setting, self.seeds)]
             for number, origin in enumerate(entry.origins)
             for measure in (self.flatness if number == 0 else numbers_only)

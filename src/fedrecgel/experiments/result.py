@@ -54,8 +54,8 @@ class Result:
 
     @property
     def metrics_full(self) -> dict[str, float]:
-        """The same against the whole catalogue."""
-        return dict(self.summary["metrics_full"])
+        """The same against the whole catalogue; empty if `evaluation.full` was off."""
+        return dict(self.summary["metrics_full"] or {})
 
     @property
     def reference(self) -> dict[str, dict[str, float]]:
@@ -119,6 +119,11 @@ def open_run(path: str | Path) -> Result:
     summary, history, config = folder.read_summary(), folder.read_history(), read_config(folder.config)
     if summary["method"] != config.method.name:
         raise RunFolderError(f"'{path}' mixes two runs: config.toml and summary.json name different methods.")
+    if not folder.server.exists():
+        raise RunFolderError(
+            f"'{path}' holds the results of a run, but no model. Experiments keep models with --keep-models; or train "
+            f"it again: fedrecgel train {folder.config} --out …"
+        )
     shared, catalogue = read_tensors(folder.server)
     clients, people = read_tensors(folder.clients)
     if "item_ids" not in catalogue or "user_ids" not in people:

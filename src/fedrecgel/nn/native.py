@@ -62,6 +62,11 @@ def library(source: str, **sizes: int) -> Library | None:
         return None
 
 
+def compiler() -> str | None:
+    """Where the C++ compiler is, if there is one."""
+    return next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++"))), None)
+
+
 def compile_cached(source: str, macros: Mapping[str, int]) -> Path:
     """A shared library from C++; compiled once per source, compiler and machine.
 
@@ -69,19 +74,19 @@ def compile_cached(source: str, macros: Mapping[str, int]) -> Path:
         OSError: there is no compiler, or the cache cannot be written.
         subprocess.SubprocessError: it does not compile.
     """
-    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++"))), None)
-    if compiler is None:
+    command = compiler()
+    if command is None:
         raise FileNotFoundError("no C++ compiler")
     flags = [*FLAGS, *(f"-D{name}={value}" for name, value in macros.items())]
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    version = subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout
     key = sha256("\0".join((source, version, _processor(), *flags)).encode()).hexdigest()[:16]
     target = Path(pooch.os_cache("fedrecgel")) / "native" / f"{key}.so"
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             built = Path(folder) / "built.so"
-            command = [compiler, *flags, "-x", "c++", "-", "-o", str(built)]
-            subprocess.run(command, input=source, capture_output=True, text=True, check=True, timeout=300)
+            words = [command, *flags, "-x", "c++", "-", "-o", str(built)]
+            subprocess.run(words, input=source, capture_output=True, text=True, check=True, timeout=300)
             built.replace(target)  # atomic: another process may build the same
     return target
 

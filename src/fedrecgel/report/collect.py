@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import msgspec
 from fedrecgel.errors import RunFolderError, StorageError
 from fedrecgel.experiments.ablation import Ablation
 from fedrecgel.experiments.cells import shown_name
+from fedrecgel.experiments.config import read_sections
 from fedrecgel.experiments.landscape import Landscape
 from fedrecgel.experiments.main_table import MainTable
 from fedrecgel.experiments.quirks import Quirks
@@ -129,7 +129,7 @@ def _scanned(root: Path) -> Iterable[Record]:
     for summary in sorted(root.rglob("summary.json")):
         folder = summary.parent
         if (folder / "config.toml").exists():
-            config = tomllib.loads((folder / "config.toml").read_text(encoding="utf-8"))
+            config = read_sections(folder / "config.toml")
             where = folder.relative_to(root).as_posix()
             yield finished_record(root, where, where, config)
 
