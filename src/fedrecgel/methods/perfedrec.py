@@ -148,7 +148,9 @@ class PerFedRec(Method):
         tables = {"model": StackedTable(shared["models"], label)}
         tables["trained_on"] = StackedTable(shared["trained_on"], shared["trained_label"][ids], held=True)
         common = {name: shared[name] for name in ("neighbours", "degree", "round")}
-        each = {"label": label, "held": server.kept["users"][ids], "known": server.kept["known"][ids]}
+        each = {"label": label}
+        if "users" in server.kept:  # to score with, the rest is enough
+            each |= {"held": server.kept["users"][ids], "known": server.kept["known"][ids]}
         return Download({**common, "items": shared["models"][GLOBAL]}, each, tables)
 
     def client_update(
