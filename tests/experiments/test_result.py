@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from tests.builders import TINY, random_split
+from tests.builders import TINY, random_split, tiny
 
 import fedrecgel
 from fedrecgel.errors import ConfigError, FedrecgelError, RunFolderError, StorageError
 from fedrecgel.experiments.result import Result
+from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Download
 
 SPLIT = random_split(n_users=10, n_items=120)
@@ -59,6 +60,17 @@ def test_recommendations_are_the_best_items_not_trained_on(result: Result) -> No
         assert len({entry.item for entry in found}) == 7
         everything = result.recommend(user, k=1000)
         assert {entry.item for entry in everything} == set(allowed)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_recommends_from_its_folder(name: str, tmp_path: Path) -> None:
+    """What a run keeps is enough to score with."""
+    split = random_split()
+    trained = fedrecgel.train(name, split, rounds=2, **tiny(name))
+    trained.save(tmp_path / "run")
+    opened = fedrecgel.open(tmp_path / "run")
+    for user in split.interactions.user_ids[:3]:
+        assert opened.recommend(user, k=5) == trained.recommend(user, k=5)
 
 
 def test_unknown_users(result: Result) -> None:
