@@ -132,7 +132,7 @@ def test_slow_methods_may_have_fewer_seeds_and_the_table_says_so(
     assert main(words("main-table", csv, out, "--seeds-of", f"fedmf=0,{csv}/fedncf=1")) == 0
     printed = capsys.readouterr()
     assert "4 runs" in printed.err
-    assert "Not run: fedmf." in printed.out
+    assert "Rows without results: fedmf (not run)." in printed.out
     row = next(row for row in document(out)["rows"] if row["method"] == "fedncf")
     assert row["seeds"] == [0]
     assert main(words("main-table", csv, out, "--seeds-of", "fedmf=few")) == 2
@@ -147,7 +147,7 @@ def test_a_table_of_what_is_finished_runs_nothing(csv: Path, here: pytest.Monkey
     capsys.readouterr()
     assert main(words("main-table", csv, out, "--finished")) == 0
     printed = capsys.readouterr().out
-    assert "Not run: fedmf." in printed
+    assert "Rows without results: fedmf (not run)." in printed
     assert "1 of 2" in printed
     assert {row["method"]: len(row["seeds"]) for row in document(out)["rows"]} == {
         "popularity": 1,
