@@ -23,6 +23,12 @@ def test_exactly_the_size_asked_for(n_users: int, n_items: int, mean: int) -> No
     assert (np.bincount(data.items, minlength=n_items) > 0).all()
 
 
+@pytest.mark.parametrize(("n_users", "n_items"), [(3, 10), (3, 1000), (1000, 10)])
+def test_sizes_that_hold_no_data_set(n_users: int, n_items: int) -> None:
+    with pytest.raises(DataError, match="take more of both"):
+        synthetic.generate(n_users, n_items, 5 * n_users)
+
+
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = synthetic.generate(300, 400, 4000)
     monkeypatch.setattr(synthetic, "BLOCK", 7)

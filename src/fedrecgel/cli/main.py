@@ -47,16 +47,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = args.run(args)
     except FedrecgelError as error:
-        traceback.print_exc() if debug else print(f"fedrecgel: {error}", file=sys.stderr)
+        _tell(str(error), debug=debug)
         return error.exit_code
     except KeyboardInterrupt:
-        traceback.print_exc() if debug else print("fedrecgel: interrupted", file=sys.stderr)
+        _tell("interrupted", debug=debug)
         return INTERRUPTED
     except BrokenPipeError:  # `fedrecgel … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
         text = f"unexpected {type(error).__name__}: {error}. Run again with --debug for the traceback."
-        traceback.print_exc() if debug else print(f"fedrecgel: {text}", file=sys.stderr)
+        _tell(text, debug=debug)
         return 1
     return code
+
+
+def _tell(text: str, *, debug: bool) -> None:
+    """What went wrong, or where."""
+    if debug:
+        traceback.print_exc()
+    else:
+        print(f"fedrecgel: {text}", file=sys.stderr)

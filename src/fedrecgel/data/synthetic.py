@@ -34,8 +34,8 @@ def generate(n_users: int = USERS, n_items: int = ITEMS, n_interactions: int = I
     least = max(MIN_INTERACTIONS * n_users, n_items)
     if least > largest * n_users // 2:
         raise DataError(
-            f"data.items should be so many that five interactions per user are an eighth of all pairs or less. "
-            f"Found {n_items:,} items for {n_users:,} users."
+            "Five interactions per user and one per item should fit into an eighth of all pairs. "
+            f"Found {n_users:,} users and {n_items:,} items: take more of both."
         )
     if not least <= n_interactions <= largest * n_users // 2:
         raise DataError(
