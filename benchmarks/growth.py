@@ -30,12 +30,16 @@ def measure(users: int, accelerate: bool) -> None:
     method = FedRecGEL(fraction=0.01)
     contender = Contender((accelerated(method) or method) if accelerate else method, federation, workers=1)
     contender.train()
-    cohorts: list[torch.Tensor] = []
-    seconds = median(cpu_seconds(lambda: cohorts.append(contender.train())) for _ in range(3))
-    samples = merged_samples(federation, cohorts[0], 1)
+    seconds, samples, clients = [], [], 0
+    for _ in range(3):
+        cohort = contender.cohort()
+        samples.append(merged_samples(federation, cohort, contender.round))
+        seconds.append(cpu_seconds(contender.train))
+        clients = len(cohort)
+    per_sample = median(s / n for s, n in zip(seconds, samples, strict=True))
     print(
-        f"{users:>10,}{users // 10:>9,}{20 * users:>12,}{len(cohorts[0]):>9,}{samples:>11,}"
-        f"{seconds:>9.3f}{1e6 * seconds / samples:>11.2f}{peak_rss_gb():>9.2f}",
+        f"{users:>10,}{users // 10:>9,}{20 * users:>12,}{clients:>9,}{median(samples):>11,}"
+        f"{median(seconds):>9.3f}{1e6 * per_sample:>11.2f}{peak_rss_gb():>9.2f}",
         flush=True,
     )
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
+from fedrecgel.benchmark.machine import fma_gflops
 from fedrecgel.benchmark.naive import NaiveEngine
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.load import DataSettings, load_data
@@ -31,23 +35,25 @@ class Case:
     data: DataSettings
     fraction: float = 0.1
     rounds: int = 9
-    naive_clients: int = 30
-    """Clients the naive engine trains, scaled to the cohort; 0 leaves it out."""
+    naive_clients: int = 160
+    """Clients the naive engine trains, scaled to the cohort."""
+    naive_rounds: int = 5
+    """Rounds in which it does."""
     evaluate: bool = True
 
 
 CASES = {
     "filmtrust": Case(DataSettings("filmtrust")),
     "lastfm-2k": Case(DataSettings("lastfm-2k")),
-    "amazon-video": Case(DataSettings("amazon-video")),
+    "amazon-video": Case(DataSettings("amazon-video"), naive_clients=80),
     "qb-article-shape": Case(
-        DataSettings("synthetic", users=24_516, items=7_355, interactions=348_736), rounds=5, naive_clients=20
+        DataSettings("synthetic", users=24_516, items=7_355, interactions=348_736), rounds=5, naive_clients=80
     ),
     "million": Case(
         DataSettings("synthetic", users=1_000_000, items=100_000, interactions=20_000_000),
         fraction=0.01,
         rounds=3,
-        naive_clients=0,
+        naive_rounds=0,
         evaluate=False,
     ),
 }
@@ -77,9 +83,13 @@ class Contender:
         self.server: Server = method.init_server(problem, self.draws)
         self.round = 0
 
+    def cohort(self) -> Ids:
+        """Who trains in the next round."""
+        return self.method.cohort(self.server, self.engine.population(), self.round, self.draws)
+
     def train(self) -> Ids:
         """One round; returns its cohort."""
-        cohort = self.method.cohort(self.server, self.engine.population(), self.round, self.draws)
+        cohort = self.cohort()
         trained = self.engine.train(self.server, cohort, self.round)
         self.server = self.method.server_update(self.server, trained.inbox, self.round, self.draws)
         self.round += 1
@@ -112,8 +122,35 @@ def peak_rss_gb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale
 
 
-def measure(case: Case, data_dir: str | None, peak_gflops: float) -> dict[str, Any]:
-    """All numbers of one data set; medians of processor seconds on one worker unless a key says otherwise."""
+@dataclass
+class Rounds:
+    """Processor seconds on one worker, each round beside the work there was in it: cohorts differ in their examples."""
+
+    samples: list[int] = field(default_factory=list)
+    peak: list[float] = field(default_factory=list)
+    """GFLOP/s of the core, measured between the rounds."""
+    naive: list[float] = field(default_factory=list)
+    train: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    evaluate: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def row(self, name: str, flops: float) -> dict[str, Any]:
+        """Medians of one contender, of ratios within each round."""
+        train, evaluate = self.train[name], self.evaluate[name]
+        pace = median(samples / seconds for samples, seconds in zip(self.samples, train, strict=True))
+        ratios = [naive / ours for naive, ours in zip(self.naive, train, strict=False)]  # not in all rounds
+        return {
+            "samples": int(median(self.samples)),
+            "train_seconds": median(train),
+            "evaluate_seconds": median(evaluate) if evaluate else None,
+            "naive_train_seconds": median(self.naive) if ratios else None,
+            "ratio_to_naive": median(ratios) if ratios else None,
+            "samples_per_second": pace,
+            "percent_of_peak": 100 * pace * flops / 1e9 / median(self.peak),
+        }
+
+
+def measure(case: Case, data_dir: str | None) -> tuple[dict[str, Any], float]:
+    """All numbers of one data set, medians on one worker unless a key says otherwise, and a core's peak in GFLOP/s."""
     torch.set_num_threads(1)
     settings = DataSettings(**{**case.data.__dict__, "dir": data_dir})
     split: Split = load_data(settings).split(candidates=99)
@@ -126,61 +163,36 @@ def measure(case: Case, data_dir: str | None, peak_gflops: float) -> dict[str, A
     for contender in contenders.values():
         contender.train()  # warm up
     rss = peak_rss_gb()
-    train: dict[str, list[float]] = {name: [] for name in contenders}
-    evaluate: dict[str, list[float]] = {name: [] for name in contenders}
-    naive, samples, clients = [], [], 0
-    engine = None
-    if case.naive_clients:
-        engine = NaiveEngine(method, federation, contenders["plain"].server.shared)
-    for t in range(case.rounds):
+    naive = NaiveEngine(method, federation, contenders["plain"].server.shared)
+    found = Rounds()
+    cohort = torch.empty(0)
+    for number in range(case.rounds):
+        cohort = contenders["plain"].cohort()
+        found.samples.append(merged_samples(federation, cohort, contenders["plain"].round))
         for name, contender in contenders.items():
-            train[name].append(cpu_seconds(contender.train))
+            found.train[name].append(cpu_seconds(contender.train))
             if case.evaluate:
-                evaluate[name].append(cpu_seconds(contender.evaluate))
-        cohort = method.cohort(contenders["plain"].server, contenders["plain"].engine.population(), t, Draws(0))
-        clients = len(cohort)
-        if t < 3:
-            samples.append(merged_samples(federation, cohort, t))
-        if engine is not None and t < 3:
-            some = cohort[: case.naive_clients]
+                found.evaluate[name].append(cpu_seconds(contender.evaluate))
+        found.peak.append(fma_gflops(repetitions=1))
+        if number < case.naive_rounds:
+            some = spread(cohort, federation.n_examples(cohort), case.naive_clients)
             users = contenders["plain"].store.read(some)["user"]
-            seconds = cpu_seconds(lambda some=some, users=users: engine.train(some, users))
-            naive.append(seconds * clients / len(some))
-    work = median(samples) * flops_per_sample(method) / 1e9
+            seconds = cpu_seconds(lambda some=some, users=users: naive.train(some, users))
+            found.naive.append(seconds * len(cohort) / len(some))
     rows = {
-        name: _row(clients, median(samples), train[name], evaluate[name], naive, work, peak_gflops, rss)
+        name: {"clients": len(cohort), **found.row(name, flops_per_sample(method)), "peak_rss_gb": rss}
         for name in contenders
     }
     workers = {name: _two_workers(c.method, federation) for name, c in contenders.items()} if case.evaluate else {}
-    return {
-        **rows["plain"],
-        "accelerated": rows.get("accelerated"),
-        "two_workers_speedup": workers,
-    }
+    row = {**rows["plain"], "accelerated": rows.get("accelerated"), "two_workers_speedup": workers}
+    return row, median(found.peak)
 
 
-def _row(
-    clients: int,
-    samples: float,
-    train: list[float],
-    evaluate: list[float],
-    naive: list[float],
-    gflop: float,
-    peak_gflops: float,
-    rss: float,
-) -> dict[str, Any]:
-    seconds = median(train)
-    return {
-        "clients": clients,
-        "samples": int(samples),
-        "train_seconds": seconds,
-        "evaluate_seconds": median(evaluate) if evaluate else None,
-        "naive_train_seconds": median(naive) if naive else None,
-        "ratio_to_naive": median(naive) / seconds if naive else None,
-        "samples_per_second": samples / seconds,
-        "percent_of_peak": 100 * gflop / seconds / peak_gflops,
-        "peak_rss_gb": rss,
-    }
+def spread(cohort: Ids, lengths: Int[Tensor, " C"], n: int) -> Ids:
+    """About n of the clients, evenly from the longest to the shortest: scaled up, they cost as the cohort does."""
+    n = min(n, len(cohort))
+    by_length = cohort[torch.argsort(lengths, descending=True)]
+    return by_length[((torch.arange(n) + 0.5) * len(cohort) / n).long()]
 
 
 def merged_samples(federation: Federation, cohort: Ids, round: int) -> int:
@@ -190,8 +202,7 @@ def merged_samples(federation: Federation, cohort: Ids, round: int) -> int:
 
 
 def _two_workers(method: Method, federation: Federation) -> float:
-    """Wall time of a round on one worker over that on two, interleaved."""
+    """Wall time of a round on one worker over that of the same round on two."""
     one, two = Contender(method, federation, 1), Contender(method, federation, 2)
     one.train(), two.train()
-    seconds = [(wall_seconds(one.train), wall_seconds(two.train)) for _ in range(7)]
-    return median(pair[0] for pair in seconds) / median(pair[1] for pair in seconds)
+    return median(wall_seconds(one.train) / wall_seconds(two.train) for _ in range(9))

@@ -9,7 +9,7 @@ import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from typing import TYPE_CHECKING, Any
 
-from fedrecgel.benchmark.machine import bandwidth_gb_s, fma_gflops, load_average
+from fedrecgel.benchmark.machine import bandwidth_gb_s, load_average
 from fedrecgel.benchmark.measure import CASES, measure
 from fedrecgel.engine.local import available_cores
 from fedrecgel.errors import RunError
@@ -43,18 +43,17 @@ def run_bench(args: Namespace) -> int:
         found = _in_processes([name for name in CASES if name != "million"], args)
     else:
         case = lookup("benchmark", args.dataset, CASES)
-        machine = describe_machine()
-        row = measure(case, args.data_dir, machine["fma_gflops_per_core"])
-        found = {"machine": machine, "datasets": {args.dataset: row}}
+        row, peak_gflops = measure(case, args.data_dir)
+        found = {"machine": describe_machine(peak_gflops), "datasets": {args.dataset: row}}
     print(json.dumps(found, indent=1) if args.json else table(found))
     return 0
 
 
-def describe_machine() -> dict[str, Any]:
+def describe_machine(peak_gflops: float) -> dict[str, Any]:
     """Cores, measured peaks and the load."""
     return {
         "cores": available_cores(),
-        "fma_gflops_per_core": fma_gflops(),
+        "fma_gflops_per_core": peak_gflops,
         "bandwidth_gb_s": bandwidth_gb_s(),
         "load": load_average(),
     }
@@ -86,8 +85,8 @@ def table(found: dict[str, Any]) -> str:
     lines = [
         f"{machine['cores']} cores, {machine['fma_gflops_per_core']:.0f} GFLOP/s and "
         f"{machine['bandwidth_gb_s']:.0f} GB/s per core measured, load {machine['load']:.2f}",
-        f"{'':<28}{'clients':>8}{'samples':>9}{'train s':>9}{'eval s':>8}{'naive s':>9}{'ratio':>8}{'% peak':>8}"
-        f"{'2 workers':>11}{'RSS GB':>8}",
+        f"{'':<28}{'clients':>8}{'samples':>9}{'train s':>9}{'samples/s':>11}{'eval s':>8}{'naive s':>9}{'ratio':>8}"
+        f"{'% peak':>8}{'2 workers':>11}{'RSS GB':>8}",
     ]
     for name, row in found["datasets"].items():
         for kind, part in (("", row), (" accelerated", row["accelerated"])):
@@ -96,7 +95,8 @@ def table(found: dict[str, Any]) -> str:
             speedup = row["two_workers_speedup"].get(kind.strip() or "plain")
             lines.append(
                 f"{name + kind:<28}{part['clients']:>8,}{part['samples']:>9,}{part['train_seconds']:>9.3f}"
-                f"{_number(part['evaluate_seconds'], '8.3f')}{_number(part['naive_train_seconds'], '9.2f')}"
+                f"{part['samples_per_second']:>11,.0f}{_number(part['evaluate_seconds'], '8.3f')}"
+                f"{_number(part['naive_train_seconds'], '9.2f')}"
                 f"{_number(part['ratio_to_naive'], '8.1f')}{part['percent_of_peak']:>8.1f}{_number(speedup, '11.2f')}"
                 f"{part['peak_rss_gb']:>8.2f}"
             )
