@@ -188,8 +188,8 @@ def measure(case: Case, data_dir: str | None) -> tuple[dict[str, Any], float]:
     return row, median(found.peak)
 
 
-def spread(cohort: Ids, lengths: Int[Tensor, " C"], n: int) -> Ids:
-    """About n of the clients, evenly from the longest to the shortest: scaled up, they cost as the cohort does."""
+def spread(cohort: Ids, lengths: Int[Tensor, " C"], n: int) -> Int[Tensor, " S"]:
+    """Up to n of the clients, evenly from the longest to the shortest: scaled up, they cost as the cohort does."""
     n = min(n, len(cohort))
     by_length = cohort[torch.argsort(lengths, descending=True)]
     return by_length[((torch.arange(n) + 0.5) * len(cohort) / n).long()]

@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, TypeVar
@@ -51,6 +51,17 @@ class LocalSettings:
     """Scores computed together in evaluation."""
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One intra-op thread here: many small operations gain nothing from more, and pay for waking them."""
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(usual)
+
+
 class LocalEngine:
     """Simulates every client; keeps their private tensors in a store the server side never reads."""
 
@@ -67,7 +78,7 @@ class LocalEngine:
         self.method, self.federation, self.channel, self.store, self.draws = method, federation, channel, store, draws
         self.settings, self.gate = settings or LocalSettings(), gate or GateSettings()
         keep_freed_memory()
-        # One intra-op thread each: many small operations gain nothing from more, and sums keep one order.
+        # One intra-op thread each, as `one_thread`; so sums keep one order, too.
         self._n_workers = self.settings.workers or available_cores()
         self._workers = ThreadPoolExecutor(self._n_workers, initializer=torch.set_num_threads, initargs=(1,))
 
@@ -90,6 +101,7 @@ class LocalEngine:
             )
         return trained
 
+    @one_thread()
     def train_with(self, down: Download, cohort: Ids, round: int) -> Trained:
         """Train the cohort in chunks of clients of similar length, several at a time.
 
@@ -144,7 +156,7 @@ class LocalEngine:
     def _in_order(self, function: Callable[[A], B], inputs: Iterable[A]) -> Iterator[B]:
         """Results of the workers in the order of the inputs; only a few wait, however slow the consumer is."""
         if self._n_workers == 1:  # here, where the caller finds them in its cache
-            yield from (_alone(function, value) for value in inputs)
+            yield from map(function, inputs)
             return
         waiting: deque[Future[B]] = deque()
         for value in inputs:
@@ -172,6 +184,7 @@ class LocalEngine:
             raise ValueError("this split has no validation items")
         return split.validation, split.validation_candidates
 
+    @one_thread()
     def ranks_with(self, down: Download, held_out: str, against: str) -> Ranks:
         """The same with what those clients received."""
         split = self.federation.split
@@ -218,16 +231,6 @@ class LocalEngine:
         mask = torch.zeros(len(users), observed.n_items, dtype=torch.bool)
         mask[torch.from_numpy(owner), torch.from_numpy(observed.items[at]).long()] = True
         return mask
-
-
-def _alone(function: Callable[[A], B], value: A) -> B:
-    """Call it with one intra-op thread."""
-    usual = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return function(value)
-    finally:
-        torch.set_num_threads(usual)
 
 
 @cache
