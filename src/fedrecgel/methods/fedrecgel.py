@@ -94,7 +94,7 @@ class FedRecGEL(FedNCF):
         """Where g_co is taken: the worst nearby shared tensors, and the signals there."""
         if self.rho_co == 0:
             return view, user, at
-        worst = perturbed(view, self.model.shared_gradients(view, user, at), self.rho_co)  # Eq. 14
+        worst = perturbed(view, self.model.shared_gradients(view, user, at), self.rho_co, reuse=True)  # Eq. 14
         return worst, user, loss(worst, user)[1]  # Eq. 15
 
     def decay(self, shared: Tensors, user: Float[Tensor, "C d"], batch: ClientBatch) -> Float[Tensor, " C"]:

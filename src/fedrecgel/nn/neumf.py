@@ -104,15 +104,18 @@ class NeuMF:
     def _stretch(self, user: Float[Tensor, "C d"]) -> Float[Tensor, "C 1 1"]:
         return (1 + user[:, self.gmf_dim :].square().sum(1)).sqrt()[:, None, None]
 
-    def _half(self, view: Tensors) -> Float[Tensor, "C K h"]:
-        """Item half of layer 1: gathered at the shared point, computed where a client perturbed it."""
-        return view["rows_half"] if "rows_half" in view else view["rows_mlp"] @ view["w1_item"].mT
+    def _first(self, view: Tensors, user: Float[Tensor, "C d"]) -> Float[Tensor, "C K h"]:
+        """z1, whose item half is gathered at the shared point and computed where a client perturbed it."""
+        user_half = self._stretch(user) * view["phi"]
+        if "rows_half" in view:
+            return view["rows_half"] + user_half
+        return torch.baddbmm(user_half, view["rows_mlp"], view["w1_item"].mT)
 
     def _forward(
         self, view: Tensors, user: Float[Tensor, "C d"]
     ) -> tuple[Float[Tensor, "C K 1"], Float[Tensor, "C K g"], list[Float[Tensor, "C K _"]]]:
         gmf = view["rows_gmf"] * user[:, None, : self.gmf_dim]
-        h = torch.add(self._half(view), self._stretch(user) * view["phi"]).relu_()
+        h = self._first(view, user).relu_()
         inputs = [h]
         for layer in range(2, len(self.hidden) + 1):
             h = _affine(h, view[f"w{layer}"], view[f"b{layer}"]).relu_()
@@ -133,7 +136,7 @@ class NeuMF:
         errors: list[Tensor] = []
         back = error * view["out_mlp"].mT
         for layer in range(len(self.hidden), 0, -1):
-            back = torch.ops.aten.threshold_backward(back, activations[layer - 1], 0)  # ReLU
+            torch.ops.aten.threshold_backward.grad_input(back, activations[layer - 1], 0, grad_input=back)  # ReLU
             errors.insert(0, back)
             if layer > 1:
                 back = back @ view[f"w{layer}"]
