@@ -14,7 +14,7 @@ from statistics import median
 
 import torch
 
-from fedrecgel.benchmark.measure import Contender, cpu_seconds, merged_samples, peak_rss_gb
+from fedrecgel.benchmark.measure import Contender, Pace, cpu_seconds, peak_rss_gb
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.synthetic import generate
 from fedrecgel.engine.accelerate import accelerated
@@ -30,16 +30,13 @@ def measure(users: int, accelerate: bool) -> None:
     method = FedRecGEL(fraction=0.01)
     contender = Contender((accelerated(method) or method) if accelerate else method, federation, workers=1)
     contender.train()
-    seconds, samples, clients = [], [], 0
+    pace = Pace()
     for _ in range(3):
-        cohort = contender.cohort()
-        samples.append(merged_samples(federation, cohort, contender.round))
-        seconds.append(cpu_seconds(contender.train))
-        clients = len(cohort)
-    per_sample = median(s / n for s, n in zip(seconds, samples, strict=True))
+        pace.samples.append(contender.samples())
+        pace.train.append(cpu_seconds(contender.train))
     print(
-        f"{users:>10,}{users // 10:>9,}{20 * users:>12,}{clients:>9,}{median(samples):>11,}"
-        f"{median(seconds):>9.3f}{1e6 * per_sample:>11.2f}{peak_rss_gb():>9.2f}",
+        f"{users:>10,}{users // 10:>9,}{20 * users:>12,}{len(contender.cohort()):>9,}{median(pace.samples):>11,}"
+        f"{median(pace.train):>9.3f}{1e6 / pace.samples_per_second:>11.2f}{peak_rss_gb():>9.2f}",
         flush=True,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from tests.builders import random_split
 
-from fedrecgel.benchmark.measure import Contender, flops_per_sample, merged_samples
+from fedrecgel.benchmark.measure import Contender, flops_per_sample
 from fedrecgel.benchmark.naive import NaiveEngine
 from fedrecgel.data.federation import Federation
 from fedrecgel.draws import Draws
@@ -46,11 +46,3 @@ def test_naive_samples_as_ours() -> None:
 def test_work_is_counted_in_units_of_the_first_layer() -> None:
     """Ten products of 128 x 128 per merged example, as derived in docs/methods/fedrecgel.md."""
     assert flops_per_sample(FedRecGEL()) == 10 * 2 * 128 * 128
-
-
-def test_merged_samples_count_distinct_items() -> None:
-    federation = Federation(SPLIT)
-    ids = torch.arange(SPLIT.n_users)
-    batch = federation.batch(ids, 0, Draws(0))
-    distinct = sum(len(set(row[keep].tolist())) for row, keep in zip(batch.items, batch.mask, strict=True))
-    assert merged_samples(federation, ids, 0) == distinct < int(batch.mask.count_nonzero())

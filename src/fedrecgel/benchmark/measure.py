@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import defaultdict
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -34,11 +33,11 @@ class Case:
 
     data: DataSettings
     fraction: float = 0.1
-    rounds: int = 9
+    repetitions: int = 3
+    rounds: int = 7
+    """Of ours in each repetition, after one of the naive engine."""
     naive_clients: int = 160
-    """Clients the naive engine trains, scaled to the cohort."""
-    naive_rounds: int = 5
-    """Rounds in which it does."""
+    """Clients the naive engine trains, scaled to the cohort; 0 leaves it out."""
     evaluate: bool = True
 
 
@@ -47,13 +46,14 @@ CASES = {
     "lastfm-2k": Case(DataSettings("lastfm-2k")),
     "amazon-video": Case(DataSettings("amazon-video"), naive_clients=80),
     "qb-article-shape": Case(
-        DataSettings("synthetic", users=24_516, items=7_355, interactions=348_736), rounds=5, naive_clients=80
+        DataSettings("synthetic", users=24_516, items=7_355, interactions=348_736), rounds=3, naive_clients=80
     ),
     "million": Case(
         DataSettings("synthetic", users=1_000_000, items=100_000, interactions=20_000_000),
         fraction=0.01,
+        repetitions=1,
         rounds=3,
-        naive_rounds=0,
+        naive_clients=0,
         evaluate=False,
     ),
 }
@@ -95,6 +95,13 @@ class Contender:
         self.round += 1
         return cohort
 
+    def samples(self) -> int:
+        """Distinct (client, item) pairs of the next round: what is computed after duplicates are merged."""
+        federation, cohort = self.engine.federation, self.cohort()
+        parts = [cohort[start : start + 1000] for start in range(0, len(cohort), 1000)]
+        batches = (federation.batch(ids, self.round, self.draws) for ids in parts)
+        return sum(int(batch.row_mask.count_nonzero()) for batch in batches)
+
     def evaluate(self) -> None:
         """Rank every client's test item among its candidates."""
         self.engine.ranks(self.server, "test", "candidates")
@@ -123,30 +130,44 @@ def peak_rss_gb() -> float:
 
 
 @dataclass
-class Rounds:
-    """Processor seconds on one worker, each round beside the work there was in it: cohorts differ in their examples."""
+class Pace:
+    """Rounds of one contender: processor seconds on one worker, and the work there was, for cohorts differ in it."""
 
     samples: list[int] = field(default_factory=list)
-    peak: list[float] = field(default_factory=list)
-    """GFLOP/s of the core, measured between the rounds."""
-    naive: list[float] = field(default_factory=list)
-    train: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    evaluate: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    train: list[float] = field(default_factory=list)
+    evaluate: list[float] = field(default_factory=list)
 
-    def row(self, name: str, flops: float) -> dict[str, Any]:
-        """Medians of one contender, of ratios within each round."""
-        train, evaluate = self.train[name], self.evaluate[name]
-        pace = median(samples / seconds for samples, seconds in zip(self.samples, train, strict=True))
-        ratios = [naive / ours for naive, ours in zip(self.naive, train, strict=False)]  # not in all rounds
-        return {
-            "samples": int(median(self.samples)),
-            "train_seconds": median(train),
-            "evaluate_seconds": median(evaluate) if evaluate else None,
-            "naive_train_seconds": median(self.naive) if ratios else None,
-            "ratio_to_naive": median(ratios) if ratios else None,
-            "samples_per_second": pace,
-            "percent_of_peak": 100 * pace * flops / 1e9 / median(self.peak),
-        }
+    @property
+    def samples_per_second(self) -> float:
+        """Median over rounds."""
+        return median(samples / seconds for samples, seconds in zip(self.samples, self.train, strict=True))
+
+
+@dataclass
+class NaivePace:
+    """Rounds of the naive engine."""
+
+    samples: list[int] = field(default_factory=list)
+    train: list[float] = field(default_factory=list)
+
+    def ratio_to(self, ours: Pace) -> float:
+        """Its seconds over those we need for the same samples."""
+        pace = ours.samples_per_second
+        return median(seconds * pace / samples for samples, seconds in zip(self.samples, self.train, strict=True))
+
+
+def row_of(ours: Pace, naive: NaivePace, flops_per_sample: float, peak_gflops: float) -> dict[str, Any]:
+    """Medians of one contender, and ratios within this run."""
+    pace = ours.samples_per_second
+    return {
+        "samples": int(median(ours.samples)),
+        "train_seconds": median(ours.train),
+        "evaluate_seconds": median(ours.evaluate) if ours.evaluate else None,
+        "naive_train_seconds": median(naive.train) if naive.train else None,
+        "ratio_to_naive": naive.ratio_to(ours) if naive.train else None,
+        "samples_per_second": pace,
+        "percent_of_peak": 100 * pace * flops_per_sample / 1e9 / peak_gflops,
+    }
 
 
 def measure(case: Case, data_dir: str | None) -> tuple[dict[str, Any], float]:
@@ -163,29 +184,32 @@ def measure(case: Case, data_dir: str | None) -> tuple[dict[str, Any], float]:
     for contender in contenders.values():
         contender.train()  # warm up
     rss = peak_rss_gb()
-    naive = NaiveEngine(method, federation, contenders["plain"].server.shared)
-    found = Rounds()
-    cohort = torch.empty(0)
-    for number in range(case.rounds):
-        cohort = contenders["plain"].cohort()
-        found.samples.append(merged_samples(federation, cohort, contenders["plain"].round))
+    naive, naive_pace = NaiveEngine(method, federation, contenders["plain"].server.shared), NaivePace()
+    paces, peaks = {name: Pace() for name in contenders}, []
+    for _ in range(case.repetitions):
+        peaks.append(fma_gflops(repetitions=1))
+        if case.naive_clients:
+            _naive_round(naive, contenders["plain"], case.naive_clients, naive_pace)
         for name, contender in contenders.items():
-            found.train[name].append(cpu_seconds(contender.train))
+            for _ in range(case.rounds):
+                paces[name].samples.append(contender.samples())
+                paces[name].train.append(cpu_seconds(contender.train))
             if case.evaluate:
-                found.evaluate[name].append(cpu_seconds(contender.evaluate))
-        found.peak.append(fma_gflops(repetitions=1))
-        if number < case.naive_rounds:
-            some = spread(cohort, federation.n_examples(cohort), case.naive_clients)
-            users = contenders["plain"].store.read(some)["user"]
-            seconds = cpu_seconds(lambda some=some, users=users: naive.train(some, users))
-            found.naive.append(seconds * len(cohort) / len(some))
-    rows = {
-        name: {"clients": len(cohort), **found.row(name, flops_per_sample(method)), "peak_rss_gb": rss}
-        for name in contenders
-    }
+                paces[name].evaluate.append(cpu_seconds(contender.evaluate))
+    peak = median(peaks)
+    same = {"clients": len(contenders["plain"].cohort()), "peak_rss_gb": rss}
+    rows = {name: {**same, **row_of(pace, naive_pace, flops_per_sample(method), peak)} for name, pace in paces.items()}
     workers = {name: _two_workers(c.method, federation) for name, c in contenders.items()} if case.evaluate else {}
-    row = {**rows["plain"], "accelerated": rows.get("accelerated"), "two_workers_speedup": workers}
-    return row, median(found.peak)
+    return {**rows["plain"], "accelerated": rows.get("accelerated"), "two_workers_speedup": workers}, peak
+
+
+def _naive_round(naive: NaiveEngine, beside: Contender, n_clients: int, pace: NaivePace) -> None:
+    """A round of some of the clients that train next, scaled to all of them."""
+    cohort = beside.cohort()
+    some = spread(cohort, naive.federation.n_examples(cohort), n_clients)
+    users = beside.store.read(some)["user"]
+    pace.samples.append(beside.samples())
+    pace.train.append(cpu_seconds(lambda: naive.train(some, users)) * len(cohort) / len(some))
 
 
 def spread(cohort: Ids, lengths: Int[Tensor, " C"], n: int) -> Int[Tensor, " S"]:
@@ -193,12 +217,6 @@ def spread(cohort: Ids, lengths: Int[Tensor, " C"], n: int) -> Int[Tensor, " S"]
     n = min(n, len(cohort))
     by_length = cohort[torch.argsort(lengths, descending=True)]
     return by_length[((torch.arange(n) + 0.5) * len(cohort) / n).long()]
-
-
-def merged_samples(federation: Federation, cohort: Ids, round: int) -> int:
-    """Distinct (client, item) pairs of a round: what is computed after duplicates are merged."""
-    parts = [cohort[start : start + 1000] for start in range(0, len(cohort), 1000)]
-    return sum(int(federation.batch(ids, round, Draws(0)).row_mask.count_nonzero()) for ids in parts)
 
 
 def _two_workers(method: Method, federation: Federation) -> float:
