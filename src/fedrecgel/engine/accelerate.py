@@ -60,7 +60,7 @@ class NativeScores(FedNCF):
 
     def footprint(self, n_examples: Int[Tensor, " C"], n_items: int) -> Int[Tensor, " C"]:
         """The kernel keeps item rows of a chunk, but activations of one block only."""
-        return (n_examples + 3) // 4
+        return (n_examples + 7) // 8
 
     def unpack(self, shared: Tensors) -> Tensors:
         """As FedNCF."""

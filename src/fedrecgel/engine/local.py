@@ -108,13 +108,12 @@ class LocalEngine:
         Chunks are summed in their own order whatever the number of workers, so the result is the same to the bit. What
         the devices learnt is kept only after the last chunk, so an interrupted round leaves no trace.
         """
-        opened = self.channel.open(down)  # every device does; a simulator once for all
-        shared = self.method.unpack(opened.shared)
-        needs = self.method.server_needs
-
         lengths = self.federation.n_examples(cohort)
         order = torch.argsort(lengths, descending=True, stable=True)  # clients of similar length need little padding
-        examples = self.federation.examples(cohort[order], round, self.draws)
+        drawn = self._begin(lambda: self.federation.examples(cohort[order], round, self.draws))
+        opened = self.channel.open(down)  # every device does; a simulator once for all
+        shared = self.method.unpack(opened.shared)
+        needs, examples = self.method.server_needs, drawn()
 
         def train_chunk(chunk: tuple[int, int]) -> ClientResult:
             batch = examples.batch(*chunk)
@@ -153,6 +152,10 @@ class LocalEngine:
             refused={"norm": n_refused} if n_refused else {},
         )
 
+    def _begin(self, function: Callable[[], B]) -> Callable[[], B]:
+        """Call it on another worker, if there is one, while this thread goes on; the result, when it is asked for."""
+        return self._workers.submit(function).result if self._n_workers > 1 else function
+
     def _in_order(self, function: Callable[[A], B], inputs: Iterable[A]) -> Iterator[B]:
         """Results of the workers in the order of the inputs; only a few wait, however slow the consumer is."""
         if self._n_workers == 1:  # here, where the caller finds them in its cache
@@ -190,7 +193,7 @@ class LocalEngine:
         split = self.federation.split
         (test, candidates), everyone = self._held_out(held_out), self.ranked(held_out).numpy()
         per_client = split.n_items if against == "catalogue" else candidates.shape[1] + 1
-        blocks = 4 if isinstance(self.method, NativeScores) else 1  # the kernel cuts them into small ones itself
+        blocks = 8 if isinstance(self.method, NativeScores) else 1  # the kernel cuts them into small ones itself
         size = max(1, blocks * self.settings.chunk_scores // per_client)
         down = self.channel.open(down)
         shared = self.method.unpack(down.shared)
@@ -203,9 +206,8 @@ class LocalEngine:
             if against == "catalogue":
                 items = torch.arange(split.n_items).expand(len(users), -1)
             else:
-                items = torch.from_numpy(
-                    np.concatenate([test[users, None], candidates[users]], axis=1).astype(np.int64)
-                )
+                others = np.sort(candidates[users], axis=1)  # neighbours in the table are found faster
+                items = torch.from_numpy(np.concatenate([test[users, None], others], axis=1).astype(np.int64))
             scores = self.method.score(
                 self.store.look(torch.from_numpy(users)),
                 down.of(shared, slice(start, start + size)),
@@ -213,8 +215,8 @@ class LocalEngine:
             ).cpu()
             if against == "catalogue":
                 target = torch.from_numpy(test[users])[:, None]
-                others = scores.masked_fill(self._observed(users), -torch.inf).scatter(1, target, -torch.inf)
-                found = rank_against(scores.gather(1, target)[:, 0], others)
+                unseen = scores.masked_fill(self._observed(users), -torch.inf).scatter(1, target, -torch.inf)
+                found = rank_against(scores.gather(1, target)[:, 0], unseen)
             else:
                 found = rank_against(scores[:, 0], scores[:, 1:])
             ranks.above[start : start + size] = found.above

@@ -97,9 +97,10 @@ class NeuMF:
 
     def meet(self, view: Tensors, user: Float[Tensor, "C d"]) -> Tensors:
         """The view with the user's half of layer 1 folded in as φ."""
-        mlp = user[:, self.gmf_dim :]
-        phi = (mlp @ view["w1_user"].T + view["b1"]) / self._stretch(user)[:, 0]
-        return {**view, "phi": phi[:, None]}
+        return {**view, "phi": self._user_half(view, user)[:, None] / self._stretch(user)}
+
+    def _user_half(self, view: Tensors, user: Float[Tensor, "C d"]) -> Float[Tensor, "C h"]:
+        return user[:, self.gmf_dim :] @ view["w1_user"].T + view["b1"]
 
     def _stretch(self, user: Float[Tensor, "C d"]) -> Float[Tensor, "C 1 1"]:
         return (1 + user[:, self.gmf_dim :].square().sum(1)).sqrt()[:, None, None]
@@ -115,16 +116,21 @@ class NeuMF:
         self, view: Tensors, user: Float[Tensor, "C d"]
     ) -> tuple[Float[Tensor, "C K 1"], Float[Tensor, "C K g"], list[Float[Tensor, "C K _"]]]:
         gmf = view["rows_gmf"] * user[:, None, : self.gmf_dim]
-        h = self._first(view, user).relu_()
-        inputs = [h]
+        inputs = self._tower(view, self._first(view, user))
+        return _output(gmf, view["out_gmf"]) + _output(inputs[-1], view["out_mlp"]) + view["out_bias"], gmf, inputs
+
+    def _tower(self, view: Tensors, z1: Float[Tensor, "C K h"]) -> list[Float[Tensor, "C K _"]]:
+        """H of every layer; z1 is overwritten."""
+        activations = [z1.relu_()]
         for layer in range(2, len(self.hidden) + 1):
-            h = _affine(h, view[f"w{layer}"], view[f"b{layer}"]).relu_()
-            inputs.append(h)
-        return _output(gmf, view["out_gmf"]) + _output(h, view["out_mlp"]) + view["out_bias"], gmf, inputs
+            activations.append(_affine(activations[-1], view[f"w{layer}"], view[f"b{layer}"]).relu_())
+        return activations
 
     def scores(self, view: Tensors, user: Float[Tensor, "C d"]) -> Float[Tensor, "C K"]:
-        """Logits."""
-        return self._forward(self.meet(view, user), user)[0].squeeze(2)
+        """Logits at the shared point; the rows of the view are overwritten."""
+        gmf = view["rows_gmf"].mul_(user[:, None, : self.gmf_dim]) @ view["out_gmf"]
+        h = self._tower(view, view["rows_half"].add_(self._user_half(view, user)[:, None]))[-1]
+        return (gmf + h @ view["out_mlp"] + view["out_bias"]).squeeze(2)
 
     def signals(
         self, view: Tensors, user: Float[Tensor, "C d"], labels: Float[Tensor, "C K"], weights: Float[Tensor, "C K"]

@@ -75,7 +75,8 @@ class Plain:
         """Sum network gradients, which are much smaller as a sum than as factors."""
         if needs == Need.EACH:
             return upload
-        return replace(upload, dense={name: Summed(_total(v, upload.weight)) for name, v in upload.dense.items()})
+        weight = _own_weights(upload)
+        return replace(upload, dense={name: Summed(_total(v, weight)) for name, v in upload.dense.items()})
 
     def collect(self, uploads: Iterable[Upload], n_items: int, needs: Need) -> Inbox:
         """Add up; keep the uploads themselves only for a method that needs each."""
@@ -96,16 +97,17 @@ class PlainInbox:
 
     def add(self, upload: Upload) -> None:
         """Take in the uploads of some clients."""
-        weight = upload.weight
-        uniform = bool((weight == 1).all())
-        self._weight += float(weight.sum())
+        weight = _own_weights(upload)
+        self._weight += float(upload.weight.sum())
         for name, value in upload.dense.items():
             part = _total(value, weight)
-            self._sums[name] = part if name not in self._sums else self._sums[name] + part
+            if name not in self._sums:
+                self._sums[name] = torch.zeros_like(part)
+            self._sums[name] += part
         for name, value in upload.rows.items():
             if name not in self._sums:
                 self._sums[name] = value.new_zeros(self._n_items, value.shape[2])
-            scaled = value if uniform else value * weight[:, None, None]
+            scaled = value if weight is None else value * weight[:, None, None]
             self._sums[name].index_add_(0, upload.at.flatten(), scaled.flatten(0, 1))
         if self._kept is not None:
             self._kept.append(upload)
@@ -128,15 +130,22 @@ class PlainInbox:
         return self._kept
 
 
-def _total(value: Tensor | Factors | Summed, weight: Float[Tensor, " C"]) -> Tensor:
+def _own_weights(upload: Upload) -> Float[Tensor, " C"] | None:
+    """What each client weighs; nothing where all weigh one, so that nothing need be multiplied."""
+    return None if bool((upload.weight == 1).all()) else upload.weight
+
+
+def _total(value: Tensor | Factors | Summed, weight: Float[Tensor, " C"] | None) -> Tensor:
     """The weighted sum over clients."""
     if isinstance(value, Summed):
         return value.value
-    uniform = bool((weight == 1).all())
     if isinstance(value, Factors):
-        return (value if uniform else value.scaled(weight)).total()
+        return (value if weight is None else value.scaled(weight)).total()
     # A table of 16 bits is summed in full precision.
-    return value.sum(0, dtype=weight.dtype) if uniform else torch.tensordot(weight, value.to(weight.dtype), dims=1)
+    if weight is None:
+        return value.sum(0, dtype=torch.promote_types(value.dtype, torch.float32))
+    total: Tensor = torch.tensordot(weight, value.to(weight.dtype), dims=1)
+    return total
 
 
 CHANNELS: dict[str, Callable[[FixedPointSettings], Channel]] = {"plain": lambda numbers: Plain(), "bfv": Encrypted}
