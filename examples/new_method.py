@@ -40,10 +40,9 @@ class TinyMF(fr.Method):
         user, rows, weights = private["user"], down.shared["item"][batch.rows], batch.row_weights(None)
         logits = (rows @ user[:, :, None]).squeeze(2)
         error = weights * (torch.sigmoid(logits) - batch.row_labels)
-        loss = (weights * torch.nn.functional.softplus(logits) - weights * batch.row_labels * logits).sum(1)
+        loss = (weights * (torch.nn.functional.softplus(logits) - batch.row_labels * logits)).sum(1)
         upload = Upload(batch.ids, {}, {"item": error[:, :, None] * user[:, None]}, batch.rows, torch.ones_like(loss))
-        stepped = user - self.lr * (error[:, None] @ rows).squeeze(1)
-        return ClientResult(State({"user": stepped}), upload, loss)
+        return ClientResult(State({"user": user - self.lr * (error[:, None] @ rows).squeeze(1)}), upload, loss)
 
     def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
         return Server({"item": server.shared["item"] - self.lr * inbox.total()["item"]})

@@ -23,8 +23,8 @@ from fedrecgel.data.federation import Federation
 from fedrecgel.data.split import NO_ITEM
 from fedrecgel.draws import Draws
 from fedrecgel.engine.accelerate import NativeScores
+from fedrecgel.engine.base import Trained
 from fedrecgel.engine.gate import GateSettings, sift
-from fedrecgel.engine.run import Trained
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.errors import RunError
 from fedrecgel.evaluation.ranking import Ranks, rank_against

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
+from fedrecgel.engine.base import Engine
 from fedrecgel.engine.local import LocalEngine
-from fedrecgel.engine.run import Engine
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.experiments.config import Config
 from fedrecgel.methods.base import Method, Problem

@@ -3,16 +3,14 @@
 Yu, Feng, Li, Zhang, Wang and Chen, "Sharpness-Aware Minimization for Generalized Embedding Learning in Federated
 Recommendation", WWW 2026, https://doi.org/10.1145/3774904.3792579.
 
-Idea: every item's users are tasks of a multi-task problem, and flat minima generalise over tasks. So each client
-computes its gradients not where it is but at the worst point nearby: in a ball of radius ρ_ur around its private user
-vector, and of radius ρ_co around the shared item tables and network. The server averages the shared ones.
+Idea: the users of an item are tasks, and flat minima generalise over tasks. So a client takes its gradients where the
+loss is worst in a ball: radius ρ_ur around its private user vector, ρ_co around the shared tensors, which are averaged.
 
 Paper to code: ε_ur Eq. 11 and g_ur Eq. 12 `private_sam`; step Eq. 13 `FedNCF.step_user`; ε_co Eq. 14 and g_co Eq. 15
 `shared_sam`; Algorithm 1 `client_update` and `server_update`.
 
-Deviations: defaults follow the released code, the variant `paper` follows Algorithm 1 in every field it sets. The paper
-names no η; the variant takes 1e-3, at which the literal g_norm does not diverge. Both draw 10% of the clients (the
-paper is silent) and average uniformly, as Algorithm 1 does. With both radii 0 this is FedNCF, the code's baseline.
+Deviations: defaults follow the released code, the variant `paper` Algorithm 1, with η = 1e-3, at which its g_norm does
+not diverge. Both draw 10% of the clients (the paper is silent on both). With both radii 0 this is the baseline FedNCF.
 """
 
 from __future__ import annotations

@@ -16,12 +16,12 @@ from tests.builders import problem_of, random_split
 from tests.engine.flower.inprocess import InProcess, Tamper, config_of
 
 from fedrecgel.draws import Draws
+from fedrecgel.engine.base import Trained
 from fedrecgel.engine.flower.engine import FlowerEngine, RemoteRun
 from fedrecgel.engine.flower.roster import Roster
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
 from fedrecgel.engine.gate import GateSettings
-from fedrecgel.engine.run import Trained
 from fedrecgel.errors import RunError
 from fedrecgel.experiments.config import Config
 from fedrecgel.methods.base import Server

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from fedrecgel.engine.base import Trained
 from fedrecgel.engine.flower.roster import POLL_SECONDS, Roster
 from fedrecgel.engine.flower.settings import FlowerSettings
 from fedrecgel.engine.flower.wire import Courier, Letter, Lost, group, pack_download
@@ -26,7 +27,6 @@ from fedrecgel.engine.gate import (
     chosen,
     form_of,
 )
-from fedrecgel.engine.run import Trained
 from fedrecgel.errors import RunError
 from fedrecgel.evaluation.ranking import Ranks
 from fedrecgel.methods.base import Method, Need, Problem, Server, Upload
