@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -67,6 +68,13 @@ def test_looking_finds_what_reading_copies() -> None:
     assert torch.equal(seen.rows("items", at), copied["items"][:, [1, 4]])
     assert torch.equal(copied.rows("items", at), copied["items"][:, [1, 4]])
     assert not torch.equal(seen.rows("items", at)[0], seen.rows("items", at)[1])
+
+
+@pytest.mark.parametrize("ids", [[2, 3, 4], [4, 3, 2], [2, 4], [7], []])
+def test_neighbours_are_seen_as_they_are_read(ids: list[int]) -> None:
+    store, chosen = ClientStore(METHOD, PROBLEM, DRAWS), torch.tensor(ids, dtype=torch.int64)
+    seen, copied = store.look(chosen), store.read(chosen)
+    assert all(torch.equal(seen[name], copied[name]) for name in copied.tensors)
 
 
 def test_load() -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from msgspec import Meta
 from torch import Tensor
 
@@ -24,6 +24,7 @@ from fedrecgel.data.split import NO_ITEM
 from fedrecgel.draws import Draws
 from fedrecgel.engine.accelerate import NativeScores
 from fedrecgel.engine.base import Trained
+from fedrecgel.engine.chunks import chunks_of
 from fedrecgel.engine.gate import GateSettings, sift
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.errors import RunError
@@ -248,17 +249,3 @@ def keep_freed_memory() -> None:
 def available_cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def chunks_of(lengths: Int[Tensor, " C"], budget: int) -> Iterator[tuple[int, int]]:
-    """Ranges of clients, longest first, with at most `budget` examples after padding; short ones last.
-
-    The last ones take half of the budget, so that workers finish at about the same time.
-    """
-    sizes = lengths.tolist()
-    start, left = 0, sum(sizes)
-    while start < len(sizes):
-        room = min(budget, max(budget, left) // 2)
-        end = min(start + max(1, room // max(1, sizes[start])), len(sizes))
-        yield start, end
-        start, left = end, left - sum(sizes[start:end])

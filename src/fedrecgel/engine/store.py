@@ -49,15 +49,18 @@ class ClientStore:
 
     def read(self, ids: Ids) -> State:
         """Copies of these clients' state."""
-        seen = self.look(ids)
+        seen = self._seen(ids, ids)
         return State({**seen.tensors, **{name: seen[name] for name in seen.stacks}}, seen.tables)
 
     def look(self, ids: Ids) -> State:
-        """The same to read only: dense item tables are not copied."""
+        """The same to read only: dense item tables are not copied, nor is anything of neighbours."""
+        return self._seen(ids, _as_range(ids))
+
+    def _seen(self, ids: Ids, at: Ids | slice) -> State:
         self._wake(ids)
-        tensors = {name: value[ids] for name, value in self._tensors.items()}
         chosen = ids.tolist()
         tables = {name: PersonalTable.cat([own[u] for u in chosen]) for name, own in self._tables.items()}
+        tensors = {name: value[at] for name, value in self._tensors.items()}
         return State(tensors, tables, self._stacks, self._which[ids] if self._stacks else None)
 
     def write(self, ids: Ids, private: State) -> None:
@@ -103,3 +106,10 @@ class ClientStore:
         self._n_places = int(self._which.max()) + 1
         self._tables = {name: table.singles() for name, table in state.tables.items()}
         self._awake.fill_(True)
+
+
+def _as_range(ids: Ids) -> Ids | slice:
+    """The same clients as a range, if they are neighbours in order."""
+    first = int(ids[0]) if len(ids) else 0
+    end = first + len(ids)
+    return slice(first, end) if torch.equal(ids, torch.arange(first, end)) else ids

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedrecgel.data.federation import ClientBatch, Federation
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
-from fedrecgel.engine.local import chunks_of
+from fedrecgel.engine.chunks import chunks_of
 from fedrecgel.errors import ConfigError
 from fedrecgel.experiments.result import Result
 from fedrecgel.methods.base import Download

@@ -27,7 +27,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from fedrecgel.data.federation import ClientBatch, Federation
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
-from fedrecgel.engine.local import chunks_of
+from fedrecgel.engine.chunks import chunks_of
 from fedrecgel.errors import ConfigError
 from fedrecgel.experiments.result import Result
 from fedrecgel.experiments.training import Interrupted

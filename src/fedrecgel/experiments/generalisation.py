@@ -11,7 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
-from fedrecgel.engine.local import chunks_of
+from fedrecgel.engine.chunks import chunks_of
 from fedrecgel.experiments.bound import generalisation_bound
 from fedrecgel.experiments.result import Result
 from fedrecgel.methods.fedncf import FedNCF
