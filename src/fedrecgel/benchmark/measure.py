@@ -87,13 +87,11 @@ class Contender:
         """Who trains in the next round."""
         return self.method.cohort(self.server, self.engine.population(), self.round, self.draws)
 
-    def train(self) -> Ids:
-        """One round; returns its cohort."""
-        cohort = self.cohort()
-        trained = self.engine.train(self.server, cohort, self.round)
+    def train(self) -> None:
+        """One round."""
+        trained = self.engine.train(self.server, self.cohort(), self.round)
         self.server = self.method.server_update(self.server, trained.inbox, self.round, self.draws)
         self.round += 1
-        return cohort
 
     def samples(self) -> int:
         """Distinct (client, item) pairs of the next round: what is computed after duplicates are merged."""
@@ -131,7 +129,7 @@ def peak_rss_gb() -> float:
 
 @dataclass
 class Pace:
-    """Rounds of one contender: processor seconds on one worker, and the work there was, for cohorts differ in it."""
+    """Rounds of one engine: processor seconds on one worker, and the work there was, for cohorts differ in it."""
 
     samples: list[int] = field(default_factory=list)
     train: list[float] = field(default_factory=list)
@@ -142,21 +140,13 @@ class Pace:
         """Median over rounds."""
         return median(samples / seconds for samples, seconds in zip(self.samples, self.train, strict=True))
 
-
-@dataclass
-class NaivePace:
-    """Rounds of the naive engine."""
-
-    samples: list[int] = field(default_factory=list)
-    train: list[float] = field(default_factory=list)
-
-    def ratio_to(self, ours: Pace) -> float:
-        """Its seconds over those we need for the same samples."""
-        pace = ours.samples_per_second
+    def ratio_to(self, faster: Pace) -> float:
+        """Seconds of these rounds over those another one needs for the same samples, a median."""
+        pace = faster.samples_per_second
         return median(seconds * pace / samples for samples, seconds in zip(self.samples, self.train, strict=True))
 
 
-def row_of(ours: Pace, naive: NaivePace, flops_per_sample: float, peak_gflops: float) -> dict[str, Any]:
+def row_of(ours: Pace, naive: Pace, flops_per_sample: float, peak_gflops: float) -> dict[str, Any]:
     """Medians of one contender, and ratios within this run."""
     pace = ours.samples_per_second
     return {
@@ -184,7 +174,7 @@ def measure(case: Case, data_dir: str | None) -> tuple[dict[str, Any], float]:
     for contender in contenders.values():
         contender.train()  # warm up
     rss = peak_rss_gb()
-    naive, naive_pace = NaiveEngine(method, federation, contenders["plain"].server.shared), NaivePace()
+    naive, naive_pace = NaiveEngine(method, federation, contenders["plain"].server.shared), Pace()
     paces, peaks = {name: Pace() for name in contenders}, []
     for _ in range(case.repetitions):
         peaks.append(fma_gflops(repetitions=1))
@@ -203,7 +193,7 @@ def measure(case: Case, data_dir: str | None) -> tuple[dict[str, Any], float]:
     return {**rows["plain"], "accelerated": rows.get("accelerated"), "two_workers_speedup": workers}, peak
 
 
-def _naive_round(naive: NaiveEngine, beside: Contender, n_clients: int, pace: NaivePace) -> None:
+def _naive_round(naive: NaiveEngine, beside: Contender, n_clients: int, pace: Pace) -> None:
     """A round of some of the clients that train next, scaled to all of them."""
     cohort = beside.cohort()
     some = spread(cohort, naive.federation.n_examples(cohort), n_clients)
@@ -222,5 +212,6 @@ def spread(cohort: Ids, lengths: Int[Tensor, " C"], n: int) -> Int[Tensor, " S"]
 def _two_workers(method: Method, federation: Federation) -> float:
     """Wall time of a round on one worker over that of the same round on two."""
     one, two = Contender(method, federation, 1), Contender(method, federation, 2)
-    one.train(), two.train()
+    for contender in (one, two):
+        contender.train()  # warm up
     return median(wall_seconds(one.train) / wall_seconds(two.train) for _ in range(9))

@@ -45,4 +45,4 @@ def _pieces(sizes: list[int], most: int) -> list[int]:
         if not inside or (client + 1 - start) * sizes[start] > most:
             bounds.append(client)
             start = client
-    return bounds if sizes else [0]
+    return bounds
