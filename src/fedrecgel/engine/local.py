@@ -119,8 +119,9 @@ class LocalEngine:
         def train_chunk(chunk: tuple[int, int]) -> ClientResult:
             batch = examples.batch(*chunk)
             received = opened.of(shared, order[slice(*chunk)])
-            result = self.method.client_update(self.store.read(batch.ids), received, batch, round, self.draws)
-            result = sift(result, self.gate)
+            with torch.inference_mode(not self.method.autograd):
+                result = self.method.client_update(self.store.read(batch.ids), received, batch, round, self.draws)
+                result = sift(result, self.gate)
             sealed = self.channel.seal(result.upload, self.federation.n_items, round)
             return result._replace(upload=self.channel.fold(sealed, needs))
 

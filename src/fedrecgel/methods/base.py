@@ -150,6 +150,8 @@ class Method(ABC):
     """Whether one round says it all; `run.rounds` is then 1 unless asked otherwise."""
     draws_nothing: ClassVar[bool] = False
     """Whether every seed gives the same result, so that experiments need one."""
+    autograd: ClassVar[bool] = True
+    """Whether `client_update` may ask PyTorch for gradients; one that writes them out saves the bookkeeping."""
 
     fraction: Fraction = 0.1
     """Share of clients drawn each round."""

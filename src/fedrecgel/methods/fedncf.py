@@ -62,6 +62,7 @@ class FedNCF(Method):
     sends: ClassVar[frozenset[str]] = frozenset(
         ["item_gmf", "item_mlp", "w1_user", "w1_item", "b1", "w2", "b2", "w3", "b3", "out_gmf", "out_mlp", "out_bias"]
     )
+    autograd: ClassVar[bool] = False
 
     gmf_dim: Size = 32
     """Size of the multiplicative embeddings (the paper's d)."""
