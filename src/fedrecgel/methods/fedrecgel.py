@@ -4,13 +4,13 @@ Yu, Feng, Li, Zhang, Wang and Chen, "Sharpness-Aware Minimization for Generalize
 Recommendation", WWW 2026, https://doi.org/10.1145/3774904.3792579.
 
 Idea: the users of an item are tasks, and flat minima generalise over tasks. So a client takes its gradients where the
-loss is worst in a ball: radius ρ_ur around its private user vector, ρ_co around the shared tensors, which are averaged.
+loss is worst in a ball: radius ρ_ur around its user vector, ρ_co around the shared tensors; these the server averages.
 
 Paper to code: ε_ur Eq. 11 and g_ur Eq. 12 `private_sam`; step Eq. 13 `FedNCF.step_user`; ε_co Eq. 14 and g_co Eq. 15
 `shared_sam`; Algorithm 1 `client_update` and `server_update`.
 
 Deviations: defaults follow the released code, the variant `paper` Algorithm 1, with η = 1e-3, at which its g_norm does
-not diverge. Both draw 10% of the clients (the paper is silent on both). With both radii 0 this is the baseline FedNCF.
+not diverge. Both draw 10% of the clients. The paper names neither η nor this share. With both radii 0 this is FedNCF.
 """
 
 from __future__ import annotations

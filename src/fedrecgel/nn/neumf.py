@@ -120,7 +120,7 @@ class NeuMF:
         return _output(gmf, view["out_gmf"]) + _output(inputs[-1], view["out_mlp"]) + view["out_bias"], gmf, inputs
 
     def _tower(self, view: Tensors, z1: Float[Tensor, "C K h"]) -> list[Float[Tensor, "C K _"]]:
-        """H of every layer; z1 is overwritten."""
+        """Activations of every layer; z1 is overwritten."""
         activations = [z1.relu_()]
         for layer in range(2, len(self.hidden) + 1):
             activations.append(_affine(activations[-1], view[f"w{layer}"], view[f"b{layer}"]).relu_())

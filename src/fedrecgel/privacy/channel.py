@@ -75,7 +75,7 @@ class Plain:
         """Sum network gradients, which are much smaller as a sum than as factors."""
         if needs == Need.EACH:
             return upload
-        weight = _own_weights(upload)
+        weight = _unequal_weights(upload)
         return replace(upload, dense={name: Summed(_total(v, weight)) for name, v in upload.dense.items()})
 
     def collect(self, uploads: Iterable[Upload], n_items: int, needs: Need) -> Inbox:
@@ -97,7 +97,7 @@ class PlainInbox:
 
     def add(self, upload: Upload) -> None:
         """Take in the uploads of some clients."""
-        weight = _own_weights(upload)
+        weight = _unequal_weights(upload)
         self._weight += float(upload.weight.sum())
         for name, value in upload.dense.items():
             part = _total(value, weight)
@@ -130,8 +130,8 @@ class PlainInbox:
         return self._kept
 
 
-def _own_weights(upload: Upload) -> Float[Tensor, " C"] | None:
-    """What each client weighs; nothing where all weigh one, so that nothing need be multiplied."""
+def _unequal_weights(upload: Upload) -> Float[Tensor, " C"] | None:
+    """What each client weighs; None where all weigh one, so that nothing need be multiplied."""
     return None if bool((upload.weight == 1).all()) else upload.weight
 
 
