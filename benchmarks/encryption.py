@@ -13,10 +13,10 @@ from statistics import median
 
 import torch
 
-from fedrecgel.benchmark.measure import cpu_seconds
+from fedrecgel.bench.measure import cpu_seconds
+from fedrecgel.channels.bfv import Encrypted
+from fedrecgel.channels.fixedpoint import FixedPointSettings
 from fedrecgel.methods.base import Download, Need, Server, Upload
-from fedrecgel.privacy.encrypted import Encrypted
-from fedrecgel.privacy.fixedpoint import FixedPointSettings
 from fedrecgel.tensors import n_bytes
 
 DIM = 32

@@ -14,7 +14,7 @@ from statistics import median
 
 import torch
 
-from fedrecgel.benchmark.measure import Contender, Pace, cpu_seconds, peak_rss_gb
+from fedrecgel.bench.measure import Contender, Pace, cpu_seconds, peak_rss_gb
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.synthetic import generate
 from fedrecgel.engine.accelerate import accelerated

@@ -19,11 +19,11 @@ from statistics import median
 
 import torch
 
-from fedrecgel.benchmark.measure import peak_rss_gb
-from fedrecgel.experiments.config import Config, MethodSettings
-from fedrecgel.experiments.presets import Presets
-from fedrecgel.experiments.training import Training, load_split
+from fedrecgel.bench.measure import peak_rss_gb
 from fedrecgel.methods import METHODS
+from fedrecgel.runs.config import Config, MethodSettings
+from fedrecgel.runs.training import Training, load_split
+from fedrecgel.studies.presets import Presets
 
 EXACT: dict[str, tuple[dict[str, object], float]] = {
     "cofedrec": ({"anchors": 0}, 0.05),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedrecgel.channels.base import Channel, Plain
 from fedrecgel.data.federation import Federation, SamplingSettings
 from fedrecgel.data.interactions import Interactions
 from fedrecgel.data.split import Split, leave_one_out
@@ -17,7 +18,6 @@ from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Method, Problem
-from fedrecgel.privacy.channel import Channel, Plain
 
 TINY: dict[str, Any] = {"gmf_dim": 4, "mlp_dim": 6, "fraction": 0.5}
 """Hyper-parameters of a model that trains in milliseconds."""

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from fedrecgel.evaluation.ranking import Ranks
-from fedrecgel.experiments.cells import Entry
-from fedrecgel.experiments.plan import config_fingerprint
-from fedrecgel.experiments.ranks_file import RankFile, write_ranks
-from fedrecgel.experiments.results import Record
+from fedrecgel.runs.ranks_file import RankFile, write_ranks
+from fedrecgel.studies.cells import Entry
+from fedrecgel.studies.plan import config_fingerprint
+from fedrecgel.studies.records import Record
 
 N_USERS = 400
 

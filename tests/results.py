@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fedrecgel.cli.main import main
-from fedrecgel.experiments.runner import Outcome, attempt
-from fedrecgel.experiments.tasks import Task
+from fedrecgel.studies.tasks import Task
+from fedrecgel.studies.workers import Outcome, attempt
 
 SETTINGS = ("method.gmf_dim=4", "method.mlp_dim=6", "method.fraction=0.5", "evaluation.every=1")
 METHODS = "fedncf,fedrecgel,fedmf"
@@ -51,7 +51,7 @@ def run_here(tasks: Sequence[Task], jobs: int, stop: Event | None = None) -> Ite
 def patch_runner(patch: pytest.MonkeyPatch) -> None:
     """Let commands do their tasks here."""
     patch.setattr("fedrecgel.cli.experiment.run_tasks", run_here)
-    patch.setattr("fedrecgel.experiments.execute.run_tasks", run_here)
+    patch.setattr("fedrecgel.studies.experiment.run_tasks", run_here)
 
 
 def make_results(folder: Path) -> Path:

@@ -9,10 +9,10 @@ os.environ.setdefault(
 from fedrecgel.data.interactions import Interactions
 from fedrecgel.data.load import load
 from fedrecgel.data.split import Split
-from fedrecgel.experiments.result import Recommendation, Result
-from fedrecgel.experiments.result import open_run as open  # noqa: A004 - read as fedrecgel.open
-from fedrecgel.experiments.train import train
 from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Method
+from fedrecgel.runs.api import train
+from fedrecgel.runs.result import Recommendation, Result
+from fedrecgel.runs.result import open_run as open  # noqa: A004 - read as fedrecgel.open
 
 __all__ = ["METHODS", "Interactions", "Method", "Recommendation", "Result", "Split", "load", "open", "train"]

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from fedrecgel.channels.base import Plain
 from fedrecgel.data.federation import ClientBatch, Federation
 from fedrecgel.data.interactions import Interactions
 from fedrecgel.data.split import Split
@@ -25,7 +26,6 @@ from fedrecgel.engine.local import LocalEngine
 from fedrecgel.engine.run import run
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.methods.base import ClientResult, Download, Method, Problem, Server
-from fedrecgel.privacy.channel import Plain
 from fedrecgel.tables import State
 from fedrecgel.tensors import Factors, Summed, Tensors, copied
 

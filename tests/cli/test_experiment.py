@@ -9,11 +9,11 @@ import pytest
 from tests.results import METHODS, patch_runner, words, write_csv
 
 from fedrecgel.cli.main import main
-from fedrecgel.experiments.config import Config, from_dict
-from fedrecgel.experiments.result import Result
-from fedrecgel.experiments.results import ResultsLog
-from fedrecgel.experiments.tasks import TrainTask
-from fedrecgel.experiments.training import train_config
+from fedrecgel.runs.config import Config, from_dict
+from fedrecgel.runs.result import Result
+from fedrecgel.runs.training import train_config
+from fedrecgel.studies.records import ResultsLog
+from fedrecgel.studies.tasks import TrainTask
 
 Capture = pytest.CaptureFixture[str]
 
@@ -82,13 +82,13 @@ def test_interrupted_and_repeated_equals_not_interrupted(csv: Path, here: pytest
             signal.raise_signal(signal.SIGINT)  # while the third run trains
         return train_config(config, *arguments, **options)
 
-    here.setattr("fedrecgel.experiments.tasks.train_config", press)
+    here.setattr("fedrecgel.studies.tasks.train_config", press)
     assert main(words("main-table", csv, csv.parent / "results")) == 130
     said = capsys.readouterr().err
     assert "stopped, will be continued" in said
     assert "The same command goes on from here" in said
     assert len(ResultsLog(csv.parent / "results").read()) == 2
-    here.setattr("fedrecgel.experiments.tasks.train_config", train_config)
+    here.setattr("fedrecgel.studies.tasks.train_config", train_config)
     assert main(words("main-table", csv, csv.parent / "results", "--quiet")) == 0
     assert main(words("main-table", csv, csv.parent / "straight", "--quiet")) == 0
     tables = [json.dumps(document(csv.parent / name)) for name in ("results", "straight")]

@@ -12,6 +12,7 @@ import torch
 from tests.builders import random_interactions, random_split
 
 import fedrecgel as fr
+from fedrecgel.channels.base import Plain
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.split import Split, leave_one_out
 from fedrecgel.draws import Draws
@@ -21,9 +22,8 @@ from fedrecgel.methods.fedmf import FedMF
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrecgel import FedRecGEL
 from fedrecgel.methods.popularity import Popularity
-from fedrecgel.nn.native import library
-from fedrecgel.nn.neumf_native import kernel
-from fedrecgel.privacy.channel import Plain
+from fedrecgel.models.kernels.compiler import library
+from fedrecgel.models.kernels.neumf import kernel
 from fedrecgel.tensors import Tensors
 
 SPLIT = random_split(n_users=30, n_items=200)

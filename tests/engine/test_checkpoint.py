@@ -8,9 +8,10 @@ import torch
 from safetensors.torch import save_file
 
 import fedrecgel
-from fedrecgel.engine.checkpoint import Checkpoint, Snapshot, read_tensors, write_atomically, write_tensors
+from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
 from fedrecgel.errors import RunFolderError, StorageError
 from fedrecgel.methods.base import Server
+from fedrecgel.storage import read_tensors, write_atomically, write_tensors
 from fedrecgel.tables import PersonalTable, State
 from fedrecgel.tensors import Tensors
 

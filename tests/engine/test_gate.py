@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.builders import TINY, engine_of, problem_of, random_split
 from torch import Tensor
 
+from fedrecgel.channels.base import Plain
 from fedrecgel.data.federation import ClientBatch
 from fedrecgel.draws import Draws
 from fedrecgel.engine.gate import Form, GateSettings, Refusal, admissible, check_clients, check_form, form_of, sift
@@ -17,7 +18,6 @@ from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import ClientResult, Download, Method, Need, Upload
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrecgel import FedRecGEL
-from fedrecgel.privacy.channel import Plain
 from fedrecgel.tables import State
 from fedrecgel.tensors import Factors, Summed
 

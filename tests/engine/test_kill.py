@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedrecgel.engine.checkpoint import read_tensors
+from fedrecgel.storage import read_tensors
 
 KILLS = int(os.environ.get("FEDRECGEL_KILLS", "4"))
 SETTINGS = ["--rounds", "40", "--quiet", "--set", "checkpoint.every=3", "--set", "evaluation.selection=test"]

@@ -19,8 +19,8 @@ import pytest
 
 from fedrecgel.cli.common import field_docs
 from fedrecgel.cli.main import parser
-from fedrecgel.experiments.config import Config
 from fedrecgel.methods import METHODS
+from fedrecgel.runs.config import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "fedrecgel"

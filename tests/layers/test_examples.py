@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fedrecgel.cli.main import main
-from fedrecgel.experiments.config import read_config
+from fedrecgel.runs.config import read_config
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))

@@ -9,11 +9,11 @@ from tests.builders import interactions_of, random_interactions
 import fedrecgel
 from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError
-from fedrecgel.experiments.config import from_dict
 from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Download, Need, Problem
 from fedrecgel.methods.ease import EASE, LARGEST
 from fedrecgel.methods.seen_first import SeenFirst
+from fedrecgel.runs.config import from_dict
 from fedrecgel.tables import PersonalTable, State
 
 

@@ -17,7 +17,7 @@ from fedrecgel.methods.base import Method, Server
 from fedrecgel.methods.ease import EASE
 from fedrecgel.methods.ials import IALS
 from fedrecgel.methods.itemknn import ItemKNN
-from fedrecgel.nn import counts
+from fedrecgel.numerics import counts
 from tests.builders import engine_of, problem_of, random_split
 from tests.oracles import centralised as oracle
 

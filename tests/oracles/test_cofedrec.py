@@ -14,7 +14,7 @@ from fedrecgel.draws import Draws
 from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.methods.base import Server
 from fedrecgel.methods.cofedrec import CoFedRec
-from fedrecgel.nn.cluster import kmeans
+from fedrecgel.numerics.cluster import kmeans
 from fedrecgel.tables import NO_TABLE, State
 from tests.builders import engine_of, problem_of
 from tests.oracles import cofedrec as oracle

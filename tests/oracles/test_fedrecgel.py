@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedrecgel.channels.base import Plain
 from fedrecgel.data.federation import ClientBatch, Federation
 from fedrecgel.data.interactions import Interactions
 from fedrecgel.data.split import Split
@@ -19,7 +20,6 @@ from fedrecgel.engine.store import ClientStore
 from fedrecgel.methods.base import Download, Method, Problem, Server
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrecgel import FedRecGEL
-from fedrecgel.privacy.channel import Plain
 from tests.oracles import fedrecgel as oracle
 
 SMALL: dict[str, Any] = {"gmf_dim": 4, "mlp_dim": 8, "fraction": 0.7, "chunk": 16}

@@ -14,7 +14,7 @@ from fedrecgel.data.split import Split
 from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.methods.base import Server
 from fedrecgel.methods.perfedrec import GLOBAL, PerFedRec
-from fedrecgel.nn.cluster import kmeans
+from fedrecgel.numerics.cluster import kmeans
 from fedrecgel.tables import State
 from tests.builders import engine_of, problem_of
 from tests.oracles import perfedrec as oracle

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fedrecgel.experiments.cells import METRICS, Cell, Row
-from fedrecgel.experiments.main_table import MainTable
-from fedrecgel.experiments.published import PublishedCell
-from fedrecgel.experiments.statistics import Comparison
+from fedrecgel.studies.cells import METRICS, Cell, Row
+from fedrecgel.studies.main_table import MainTable
+from fedrecgel.studies.published import PublishedCell
+from fedrecgel.studies.statistics import Comparison
 
 ABOVE = Comparison(difference=0.1, low=0.05, high=0.15, p=0.001, effect=0.3, users=9, seeds=1, p_adjusted=0.002)
 

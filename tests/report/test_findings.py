@@ -7,14 +7,14 @@ from pathlib import Path
 
 from tests.report.documents import ABOVE, document_of, row_of
 
-from fedrecgel.experiments.ablation import Ablation, AblationRow
-from fedrecgel.experiments.cells import Against
-from fedrecgel.experiments.main_table import MainTable, Pair
-from fedrecgel.experiments.quirks import QuirkRow, Quirks
-from fedrecgel.experiments.sensitivity import Point, Sensitivity
-from fedrecgel.experiments.statistics import Comparison
 from fedrecgel.report.collect import Collected
 from fedrecgel.report.findings import findings_of
+from fedrecgel.studies.ablation import Ablation, AblationRow
+from fedrecgel.studies.cells import Against
+from fedrecgel.studies.main_table import MainTable, Pair
+from fedrecgel.studies.quirks import QuirkRow, Quirks
+from fedrecgel.studies.sensitivity import Point, Sensitivity
+from fedrecgel.studies.statistics import Comparison
 
 BELOW = replace(ABOVE, difference=-0.1, low=-0.15, high=-0.05)
 UNCLEAR = replace(ABOVE, p_adjusted=0.3)

@@ -9,11 +9,11 @@ import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from typing import TYPE_CHECKING, Any
 
-from fedrecgel.benchmark.machine import bandwidth_gb_s, load_average
-from fedrecgel.benchmark.measure import CASES, measure
+from fedrecgel.bench.machine import bandwidth_gb_s, load_average
+from fedrecgel.bench.measure import CASES, measure
 from fedrecgel.engine.local import available_cores
 from fedrecgel.errors import RunError
-from fedrecgel.experiments.config import lookup
+from fedrecgel.runs.config import lookup
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from fedrecgel.errors import ConfigError
-from fedrecgel.experiments.config import Config, parse_assignment, read_config
+from fedrecgel.runs.config import Config, parse_assignment, read_config
 
 INTERRUPTED = 130
 """Exit code of a command stopped by Ctrl-C, as shells have it."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from fedrecgel.experiments.plan import Job, Plan, estimate, probe
-from fedrecgel.experiments.results import ResultsLog
-from fedrecgel.experiments.runner import Outcome
-from fedrecgel.experiments.tasks import split_of
+from fedrecgel.studies.plan import Job, Plan, estimate, probe
+from fedrecgel.studies.records import ResultsLog
+from fedrecgel.studies.tasks import split_of
+from fedrecgel.studies.workers import Outcome
 
 
 @dataclass

@@ -17,8 +17,8 @@ from fedrecgel.data.sources import SOURCES
 from fedrecgel.data.sources.source import Statistics
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.errors import ConfigError
-from fedrecgel.experiments.config import lookup
-from fedrecgel.experiments.training import load_split
+from fedrecgel.runs.config import lookup
+from fedrecgel.runs.training import load_split
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction

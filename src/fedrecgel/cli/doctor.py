@@ -14,8 +14,8 @@ import pooch
 import torch
 
 from fedrecgel.data.sources import SOURCES
-from fedrecgel.experiments.summary import source_commit
-from fedrecgel.nn.native import compiler
+from fedrecgel.models.kernels.compiler import compiler
+from fedrecgel.runs.summary import source_commit
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction

@@ -14,10 +14,12 @@ from fedrecgel.cli.common import INTERRUPTED, add_set_option, writable
 from fedrecgel.cli.console import Console, describe_plan, duration, probed_plan
 from fedrecgel.data.load import NAMES
 from fedrecgel.errors import ConfigError
-from fedrecgel.experiments import ablation, sensitivity
-from fedrecgel.experiments.ablation import AblationExperiment
-from fedrecgel.experiments.config import lookup, parse_assignment
-from fedrecgel.experiments.execute import (
+from fedrecgel.methods import METHODS
+from fedrecgel.report.tables import as_text
+from fedrecgel.runs.config import lookup, parse_assignment
+from fedrecgel.studies import ablation, sensitivity
+from fedrecgel.studies.ablation import AblationExperiment
+from fedrecgel.studies.experiment import (
     Experiment,
     describe_data,
     describe_environment,
@@ -25,18 +27,16 @@ from fedrecgel.experiments.execute import (
     record_finished,
     write_document,
 )
-from fedrecgel.experiments.flatness import FlatnessSettings, Normalisation
-from fedrecgel.experiments.landscape import METHODS_COMPARED, LandscapeExperiment
-from fedrecgel.experiments.main_table import MainTableExperiment
-from fedrecgel.experiments.plan import Plan
-from fedrecgel.experiments.presets import SETTINGS, Presets, Setting
-from fedrecgel.experiments.quirks import KINDS as QUIRK_ROWS
-from fedrecgel.experiments.quirks import QuirksExperiment
-from fedrecgel.experiments.results import ResultsLog
-from fedrecgel.experiments.runner import run_tasks, stop_on_interrupt
-from fedrecgel.experiments.sensitivity import GRID, SensitivityExperiment
-from fedrecgel.methods import METHODS
-from fedrecgel.report.tables import as_text
+from fedrecgel.studies.landscape import METHODS_COMPARED, LandscapeExperiment
+from fedrecgel.studies.main_table import MainTableExperiment
+from fedrecgel.studies.plan import Plan
+from fedrecgel.studies.presets import SETTINGS, Presets, Setting
+from fedrecgel.studies.quirks import KINDS as QUIRK_ROWS
+from fedrecgel.studies.quirks import QuirksExperiment
+from fedrecgel.studies.records import ResultsLog
+from fedrecgel.studies.sensitivity import GRID, SensitivityExperiment
+from fedrecgel.studies.workers import run_tasks, stop_on_interrupt
+from fedrecgel.theory.flatness import FlatnessSettings, Normalisation
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction

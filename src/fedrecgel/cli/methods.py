@@ -10,9 +10,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fedrecgel.cli.common import describe_fields
-from fedrecgel.experiments.config import lookup
 from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Method
+from fedrecgel.runs.config import lookup
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction

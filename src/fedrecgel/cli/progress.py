@@ -8,7 +8,7 @@ from typing import Any
 from tqdm import tqdm
 
 from fedrecgel.data.split import Split
-from fedrecgel.experiments.config import Config
+from fedrecgel.runs.config import Config
 
 
 class Progress:

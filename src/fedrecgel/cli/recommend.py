@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrecgel.errors import ConfigError
-from fedrecgel.experiments.recommend import check_table_path, user_number
-from fedrecgel.experiments.result import open_run
+from fedrecgel.runs.recommend import check_table_path, user_number
+from fedrecgel.runs.result import open_run
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrecgel.experiments.result import Result
+from fedrecgel.runs.result import Result
 
 
 def result_table(result: Result) -> str:

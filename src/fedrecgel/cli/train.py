@@ -14,13 +14,13 @@ from fedrecgel.cli.common import INTERRUPTED, add_set_option, config_of, describ
 from fedrecgel.cli.progress import Progress
 from fedrecgel.cli.table import result_table
 from fedrecgel.data.load import NAMES
-from fedrecgel.experiments.config import Config
-from fedrecgel.experiments.flower import train_on_flower
-from fedrecgel.experiments.result import open_run
-from fedrecgel.experiments.run_folder import RunFolder
-from fedrecgel.experiments.training import Interrupted, Line, load_split, train_config
 from fedrecgel.methods import METHODS
 from fedrecgel.report.event_log import EventLog
+from fedrecgel.runs.config import Config
+from fedrecgel.runs.flower import train_on_flower
+from fedrecgel.runs.folder import RunFolder
+from fedrecgel.runs.result import open_run
+from fedrecgel.runs.training import Interrupted, Line, load_split, train_config
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction

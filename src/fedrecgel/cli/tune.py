@@ -12,11 +12,11 @@ from tqdm import tqdm
 
 from fedrecgel.cli.common import INTERRUPTED, writable
 from fedrecgel.errors import ConfigError
-from fedrecgel.experiments.config import Config
-from fedrecgel.experiments.search_space import Space, read_search
-from fedrecgel.experiments.training import load_split
-from fedrecgel.experiments.trials import SearchFolder, Trial, best_of
-from fedrecgel.experiments.tune import for_search, popularity, search, searched_metric
+from fedrecgel.runs.config import Config
+from fedrecgel.runs.training import load_split
+from fedrecgel.search.space import Space, read_search
+from fedrecgel.search.trials import SearchFolder, Trial, best_of
+from fedrecgel.search.tune import for_search, popularity, search, searched_metric
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction

@@ -16,9 +16,9 @@ from fedrecgel.methods.cofedrec import CoFedRec
 from fedrecgel.methods.fedmf import FedMF
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrecgel import FedRecGEL
-from fedrecgel.nn.contrast_native import native_contrast
-from fedrecgel.nn.native import library, padded_size, usable
-from fedrecgel.nn.neumf_native import kernel
+from fedrecgel.models.kernels.compiler import library, padded_size, usable
+from fedrecgel.models.kernels.contrast import native_contrast
+from fedrecgel.models.kernels.neumf import kernel
 from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
 

@@ -19,6 +19,7 @@ from jaxtyping import Bool
 from msgspec import Meta
 from torch import Tensor
 
+from fedrecgel.channels.base import Channel
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.split import NO_ITEM
 from fedrecgel.draws import Draws
@@ -30,7 +31,6 @@ from fedrecgel.engine.store import ClientStore
 from fedrecgel.errors import RunError
 from fedrecgel.evaluation.ranking import Ranks, rank_against
 from fedrecgel.methods.base import ClientResult, Download, Method, Server, Upload
-from fedrecgel.privacy.channel import Channel
 from fedrecgel.tables import State
 from fedrecgel.tensors import Ids, n_bytes
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedrecgel.data.federation import ClientBatch
 from fedrecgel.draws import Draws
-from fedrecgel.nn.counts import CountMatrix, remember
+from fedrecgel.numerics.counts import CountMatrix, remember
 from fedrecgel.tables import Index, ItemTable, PersonalTable, State
 from fedrecgel.tensors import Factors, Ids, Summed, Tensors, n_bytes
 

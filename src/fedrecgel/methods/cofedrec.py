@@ -44,9 +44,9 @@ from fedrecgel.methods.base import (
     Size,
     Upload,
 )
-from fedrecgel.nn.cluster import elbow, kmeans
-from fedrecgel.nn.contrast import contrast
-from fedrecgel.nn.scorers import alternate, linear_scores, linear_start
+from fedrecgel.models.linear import alternate, linear_scores, linear_start
+from fedrecgel.numerics.cluster import elbow, kmeans
+from fedrecgel.numerics.contrast import contrast
 from fedrecgel.tables import NO_TABLE, StackedTable, State
 from fedrecgel.tensors import Ids
 

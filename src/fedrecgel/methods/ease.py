@@ -23,7 +23,7 @@ from torch.nn.functional import embedding_bag
 from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods.base import Centralised, Download, Problem, Rate, Server
-from fedrecgel.nn.counts import CountMatrix, blocks_of, gram_columns
+from fedrecgel.numerics.counts import CountMatrix, blocks_of, gram_columns
 from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
 

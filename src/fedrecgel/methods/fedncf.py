@@ -10,7 +10,7 @@ with the mean.
 Paper to code:
 
 ===========================  =====================================================================
-NeuMF, user half / item half  `fedrecgel.nn.neumf.NeuMF`
+NeuMF, user half / item half  `fedrecgel.models.neumf.NeuMF`
 local loss                    sum of chunk means of binary cross-entropy: `ClientBatch.row_weights`
 local user step               `FedNCF.step_user`
 aggregation                   uniform mean of gradients, one Adam step: `FedNCF.server_update`
@@ -45,8 +45,8 @@ from fedrecgel.methods.base import (
     Size,
     Upload,
 )
-from fedrecgel.nn.neumf import INIT_SD, NeuMF, Signals
-from fedrecgel.nn.optim import adam_moments, client_adam, server_adam
+from fedrecgel.models.neumf import INIT_SD, NeuMF, Signals
+from fedrecgel.numerics.optim import adam_moments, client_adam, server_adam
 from fedrecgel.tables import State
 from fedrecgel.tensors import Ids, Tensors
 

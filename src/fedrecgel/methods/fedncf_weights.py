@@ -42,9 +42,9 @@ from fedrecgel.methods.base import (
     Upload,
 )
 from fedrecgel.methods.fedncf import FedNCF
-from fedrecgel.nn.neumf import INIT_SD, NeuMF
-from fedrecgel.nn.neumf_copies import copies_gradients
-from fedrecgel.nn.optim import AdamState, active_adam, fresh_adam
+from fedrecgel.models.neumf import INIT_SD, NeuMF
+from fedrecgel.models.neumf_copies import copies_gradients
+from fedrecgel.numerics.optim import AdamState, active_adam, fresh_adam
 from fedrecgel.tables import State
 from fedrecgel.tensors import Ids, Tensors
 

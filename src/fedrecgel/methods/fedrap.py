@@ -44,8 +44,8 @@ from fedrecgel.methods.base import (
     Size,
     Upload,
 )
-from fedrecgel.nn.losses import bce
-from fedrecgel.nn.scorers import linear_scores, linear_start
+from fedrecgel.models.linear import linear_scores, linear_start
+from fedrecgel.numerics.losses import bce
 from fedrecgel.tables import PersonalTable, State
 from fedrecgel.tensors import Ids
 

@@ -26,9 +26,9 @@ from fedrecgel.data.federation import ClientBatch
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import ClientResult, Download, Inbox, Need, Radius, Server
 from fedrecgel.methods.fedncf import FedNCF, LocalLoss
-from fedrecgel.nn.neumf import Signals
-from fedrecgel.nn.pac_bayes import regulariser_slopes
-from fedrecgel.nn.sam import perturbed
+from fedrecgel.models.neumf import Signals
+from fedrecgel.models.sam import perturbed
+from fedrecgel.numerics.pac_bayes import regulariser_slopes
 from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
 

@@ -48,8 +48,8 @@ from fedrecgel.methods.base import (
     Size,
     Upload,
 )
-from fedrecgel.nn.graph import Smoother, cosines, projected_cosines
-from fedrecgel.nn.mlp import PrivateNetwork
+from fedrecgel.models.private_network import PrivateNetwork
+from fedrecgel.numerics.graph import Smoother, cosines, projected_cosines
 from fedrecgel.tables import StackedTable, State
 from fedrecgel.tensors import Ids, Tensors, grown
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import Centralised, Download, Problem, Rate, Server, Size
-from fedrecgel.nn.counts import CountMatrix
+from fedrecgel.numerics.counts import CountMatrix
 from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import Centralised, Download, Problem, Radius, Server, Size
-from fedrecgel.nn.counts import CountMatrix, gram_columns
+from fedrecgel.numerics.counts import CountMatrix, gram_columns
 from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
 

@@ -47,10 +47,10 @@ from fedrecgel.methods.base import (
     Size,
     Upload,
 )
-from fedrecgel.nn.cluster import assignment, kmeans
-from fedrecgel.nn.losses import bpr
-from fedrecgel.nn.optim import EPS, client_adam
-from fedrecgel.nn.propagation import Hop
+from fedrecgel.numerics.cluster import assignment, kmeans
+from fedrecgel.numerics.losses import bpr
+from fedrecgel.numerics.optim import EPS, client_adam
+from fedrecgel.numerics.propagation import Hop
 from fedrecgel.tables import PersonalTable, StackedTable, State
 from fedrecgel.tensors import Ids, Tensors
 

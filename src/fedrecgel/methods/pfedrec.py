@@ -41,7 +41,7 @@ from fedrecgel.methods.base import (
     Size,
     Upload,
 )
-from fedrecgel.nn.scorers import alternate, linear_scores, linear_start
+from fedrecgel.models.linear import alternate, linear_scores, linear_start
 from fedrecgel.tables import PersonalTable, State
 from fedrecgel.tensors import Ids
 

@@ -17,7 +17,7 @@ from fedrecgel.data.federation import ClientBatch
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import ClientResult, Download, Problem
 from fedrecgel.methods.popularity import Popularity
-from fedrecgel.nn.counts import remember
+from fedrecgel.numerics.counts import remember
 from fedrecgel.tables import PersonalTable, State
 from fedrecgel.tensors import Ids
 

@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 import msgspec
 
 from fedrecgel.errors import RunFolderError, StorageError
-from fedrecgel.experiments.ablation import Ablation
-from fedrecgel.experiments.cells import shown_name
-from fedrecgel.experiments.config import read_sections
-from fedrecgel.experiments.landscape import Landscape
-from fedrecgel.experiments.main_table import MainTable
-from fedrecgel.experiments.quirks import Quirks
-from fedrecgel.experiments.results import Record, ResultsLog, finished_record
-from fedrecgel.experiments.run_folder import RunFolder
-from fedrecgel.experiments.sensitivity import Sensitivity
+from fedrecgel.runs.config import read_sections
+from fedrecgel.runs.folder import RunFolder
+from fedrecgel.studies.ablation import Ablation
+from fedrecgel.studies.cells import shown_name
+from fedrecgel.studies.landscape import Landscape
+from fedrecgel.studies.main_table import MainTable
+from fedrecgel.studies.quirks import Quirks
+from fedrecgel.studies.records import Record, ResultsLog, finished_record
+from fedrecgel.studies.sensitivity import Sensitivity
 
 T = TypeVar("T")
 CURVE_METRICS = ("HR@10", "NDCG@10", "loss")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from fedrecgel.experiments.cells import shown_name
 from fedrecgel.report.collect import Collected, Group
 from fedrecgel.report.table import Entry, Table
+from fedrecgel.studies.cells import shown_name
 
 
 def generalisation_table(found: Collected) -> Table | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from statistics import fmean
 from typing import Any
 
-from fedrecgel.experiments.ablation import FULL, Ablation
-from fedrecgel.experiments.landscape import Landscape
-from fedrecgel.experiments.main_table import POPULARITY, MainTable
-from fedrecgel.experiments.sensitivity import SHOWN, Point, Sensitivity
-from fedrecgel.experiments.statistics import Comparison
 from fedrecgel.report.collect import Collected
+from fedrecgel.studies.ablation import FULL, Ablation
+from fedrecgel.studies.landscape import Landscape
+from fedrecgel.studies.main_table import POPULARITY, MainTable
+from fedrecgel.studies.sensitivity import SHOWN, Point, Sensitivity
+from fedrecgel.studies.statistics import Comparison
 
 Values = dict[str, Any]
 """JSON values of one figure."""

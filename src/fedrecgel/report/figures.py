@@ -10,11 +10,11 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedrecgel.engine.checkpoint import write_atomically
-from fedrecgel.experiments.sensitivity import RADII
 from fedrecgel.report import figure_data
 from fedrecgel.report.collect import Collected
 from fedrecgel.report.figure_data import Values
+from fedrecgel.storage import write_atomically
+from fedrecgel.studies.sensitivity import RADII
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

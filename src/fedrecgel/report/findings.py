@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedrecgel.experiments.main_table import POPULARITY, MainTable, Pair
-from fedrecgel.experiments.statistics import Comparison
 from fedrecgel.report.collect import Collected
 from fedrecgel.report.tables import difference_text
+from fedrecgel.studies.main_table import POPULARITY, MainTable, Pair
+from fedrecgel.studies.statistics import Comparison
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from html import escape
 from importlib import resources
 
-from fedrecgel.experiments.sensitivity import RADII
 from fedrecgel.report import facts, figure_data
 from fedrecgel.report.collect import Collected
 from fedrecgel.report.figure_data import Values
 from fedrecgel.report.findings import findings_of
 from fedrecgel.report.table import Table
 from fedrecgel.report.tables import tables_of
+from fedrecgel.studies.sensitivity import RADII
 
 LEAD = (
     "Recommenders trained while every user's clicks stay on the device: what each method reaches, which differences "

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fedrecgel.experiments.flatness import Flatness, Rise
-from fedrecgel.experiments.landscape import Landscape, Measured
 from fedrecgel.report.table import Entry, Table
+from fedrecgel.studies.landscape import Landscape, Measured
+from fedrecgel.theory.flatness import Flatness, Rise
 
 
 def landscape_tables(document: Landscape) -> list[Table]:

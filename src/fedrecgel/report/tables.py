@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import singledispatch
 
-from fedrecgel.experiments.ablation import FULL, Ablation
-from fedrecgel.experiments.cells import AGAINST, METRICS, Cell, Row
-from fedrecgel.experiments.main_table import POPULARITY, MainTable
-from fedrecgel.experiments.quirks import ALL, CORRECTED, LEAKY, PICKED, Quirks
-from fedrecgel.experiments.sensitivity import SHOWN, Sensitivity
-from fedrecgel.experiments.statistics import LEVEL, Comparison
 from fedrecgel.methods import METHODS
 from fedrecgel.report.landscape_tables import landscape_tables
 from fedrecgel.report.table import MARKS, RAISED, Entry, Table
+from fedrecgel.studies.ablation import FULL, Ablation
+from fedrecgel.studies.cells import AGAINST, METRICS, Cell, Row
+from fedrecgel.studies.main_table import POPULARITY, MainTable
+from fedrecgel.studies.quirks import ALL, CORRECTED, LEAKY, PICKED, Quirks
+from fedrecgel.studies.sensitivity import SHOWN, Sensitivity
+from fedrecgel.studies.statistics import LEVEL, Comparison
 
 SIGNS = {1: "▲", -1: "▼", 0: "≈"}
 SELECTIONS = {

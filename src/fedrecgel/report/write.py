@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedrecgel.errors import RunFolderError
-from fedrecgel.experiments.run_folder import write_text
 from fedrecgel.report import facts
 from fedrecgel.report.collect import Collected, collect
 from fedrecgel.report.findings import findings_of
 from fedrecgel.report.html import render
 from fedrecgel.report.table import Table
 from fedrecgel.report.tables import tables_of
+from fedrecgel.storage import write_text
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from fedrecgel.engine.flower.node import Node
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
 from fedrecgel.errors import FedrecgelError
-from fedrecgel.experiments.config import Config, from_dict
-from fedrecgel.experiments.flower import serve, work_of
-from fedrecgel.experiments.result import Result, open_run
-from fedrecgel.experiments.run_folder import RunFolder
+from fedrecgel.runs.config import Config, from_dict
+from fedrecgel.runs.flower import serve, work_of
+from fedrecgel.runs.folder import RunFolder
+from fedrecgel.runs.result import Result, open_run
 
 Tamper = Callable[[int, str, Letter], list[Letter | Lost]]
 """What arrives instead of a node's answer."""

@@ -22,8 +22,8 @@ from fedrecgel.engine.flower import apps
 from fedrecgel.engine.flower.apps import GridCourier, client_app, from_records, server_app, to_records
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Courier, Letter, Lost
-from fedrecgel.experiments.flower import serve, work_of
-from fedrecgel.experiments.result import open_run
+from fedrecgel.runs.flower import serve, work_of
+from fedrecgel.runs.result import open_run
 
 SPLIT = random_split(n_users=14, n_items=130)
 

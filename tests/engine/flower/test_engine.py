@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.builders import problem_of, random_split
 from tests.engine.flower.inprocess import InProcess, Tamper, config_of
 
+from fedrecgel.channels.base import Plain
 from fedrecgel.draws import Draws
 from fedrecgel.engine.base import Trained
 from fedrecgel.engine.flower.engine import FlowerEngine, RemoteRun
@@ -23,9 +24,8 @@ from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
 from fedrecgel.engine.gate import GateSettings
 from fedrecgel.errors import RunError
-from fedrecgel.experiments.config import Config
 from fedrecgel.methods.base import Server
-from fedrecgel.privacy.channel import Plain
+from fedrecgel.runs.config import Config
 
 SPLIT = random_split(n_users=14, n_items=130)
 BAD_NODE = 101

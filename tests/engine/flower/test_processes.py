@@ -19,7 +19,7 @@ import torch
 from tests.builders import random_interactions
 
 from fedrecgel.engine.flower.processes import free_port
-from fedrecgel.experiments.result import Result, open_run
+from fedrecgel.runs.result import Result, open_run
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 

@@ -15,11 +15,11 @@ from tests.engine.flower.inprocess import InProcess, config_of, same, served, sh
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
 from fedrecgel.errors import RunError
-from fedrecgel.experiments.config import Config
-from fedrecgel.experiments.result import Result
-from fedrecgel.experiments.run_folder import RunFolder
-from fedrecgel.experiments.training import train_config
 from fedrecgel.methods import METHODS
+from fedrecgel.runs.config import Config
+from fedrecgel.runs.folder import RunFolder
+from fedrecgel.runs.result import Result
+from fedrecgel.runs.training import train_config
 
 SPLIT = random_split(n_users=14, n_items=130)
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 
 from fedrecgel.draws import Draws
-from fedrecgel.engine.checkpoint import TEMPORARY, read_tensors, write_tensors
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.methods.base import Method, Problem
+from fedrecgel.storage import TEMPORARY, read_tensors, write_tensors
 from fedrecgel.tables import State
 from fedrecgel.tensors import Ids
 

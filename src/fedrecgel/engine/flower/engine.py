@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from fedrecgel.channels.base import Channel
 from fedrecgel.engine.base import Trained
 from fedrecgel.engine.flower.roster import POLL_SECONDS, Roster
 from fedrecgel.engine.flower.settings import FlowerSettings
@@ -30,7 +31,6 @@ from fedrecgel.engine.gate import (
 from fedrecgel.errors import RunError
 from fedrecgel.evaluation.ranking import Ranks
 from fedrecgel.methods.base import Method, Need, Problem, Server, Upload
-from fedrecgel.privacy.channel import Channel
 from fedrecgel.tables import State
 from fedrecgel.tensors import Ids, Summed
 

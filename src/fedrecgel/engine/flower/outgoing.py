@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
+from fedrecgel.channels.base import Plain
 from fedrecgel.engine.flower.wire import prefixed
 from fedrecgel.errors import PrivacyError
 from fedrecgel.methods.base import Inbox, Method, Need, Upload
-from fedrecgel.privacy.channel import Plain
 from fedrecgel.tensors import Factors, Ids, Summed, Tensors
 
 

@@ -19,8 +19,8 @@ import torch
 from fedrecgel.data.interactions import Interactions
 from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.data.split import NO_ITEM, Split, SplitSettings
-from fedrecgel.engine.checkpoint import read_tensors, write_tensors
 from fedrecgel.errors import DataError
+from fedrecgel.storage import read_tensors, write_tensors
 from fedrecgel.tensors import Ids
 
 DATA = "data.safetensors"

@@ -30,9 +30,9 @@ FAILED = "fedrecgel failed: "
 APP = {
     "__init__.py": '"""A run of fedrecgel."""\n',
     "client_app.py": "from fedrecgel.engine.flower.apps import client_app\n"
-    "from fedrecgel.experiments.flower import work_of\n\napp = client_app(work_of)\n",
+    "from fedrecgel.runs.flower import work_of\n\napp = client_app(work_of)\n",
     "server_app.py": "from fedrecgel.engine.flower.apps import server_app\n"
-    "from fedrecgel.experiments.flower import serve\n\napp = server_app(serve)\n",
+    "from fedrecgel.runs.flower import serve\n\napp = server_app(serve)\n",
 }
 """What travels to the nodes as code: a door into the package they have installed."""
 

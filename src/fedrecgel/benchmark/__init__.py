@@ -1,1 +1,0 @@
-"""How fast a round is: beside the naive engine, and beside what the machine can do."""

@@ -1,0 +1,1 @@
+"""What scores: parameters in, scores out, over a client axis."""

@@ -1,0 +1,1 @@
+"""Compiled back ends of models."""

@@ -1,0 +1,101 @@
+"""neumf.cpp, the native kernel of FedNCF and FedRecGEL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from fedrecgel.models.kernels.compiler import Library, library
+from fedrecgel.models.neumf import NeuMF
+from fedrecgel.numerics.optim import BETA1, BETA2, EPS
+from fedrecgel.tensors import Summed, Tensors
+
+NETWORK = ("item_half", "w1_user", "w1_item", "b1", "w2", "b2", "w3", "b3", "out_gmf", "out_mlp", "out_bias")
+"""Shared tensors in the order of the kernel's arguments."""
+SUMMED = NETWORK[1:]
+"""Their gradients come back as sums over clients."""
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What one client update needs of the model."""
+
+    loss: Float[Tensor, " C"]
+    user: Float[Tensor, "C d"]
+    """g_ur, Eq. 12."""
+    dense: dict[str, Summed]
+    """g_co of the network, Eq. 15, summed over clients: matrices of single clients are never kept."""
+    rows: Tensors
+    """g_co of the client's item rows, Eq. 15."""
+
+
+class Kernel:
+    """The compiled functions for a model of certain sizes."""
+
+    def __init__(self, library: Library, model: NeuMF) -> None:
+        self._library, self._model = library, model
+
+    def gradients(
+        self,
+        shared: Tensors,
+        user: Float[Tensor, "C d"],
+        rows: Int[Tensor, "C K"],
+        lengths: Int[Tensor, " C"],
+        labels: Float[Tensor, "C K"],
+        weights: Float[Tensor, "C K"],
+        rho_co: float,
+        rho_ur: float,
+    ) -> Gradients:
+        """Both sharpness-aware gradients of C clients at (θ_co, θ_ur); radius 0 gives the plain gradient."""
+        (clients, width), new = rows.shape, user.new_empty
+        loss, h_user = new(clients), new(user.shape)
+        row_gmf, row_mlp = (new(clients, width, size) for size in (self._model.gmf_dim, self._model.mlp_dim))
+        sums = {name: user.new_zeros(shared[name].shape) for name in SUMMED}
+        read = (lengths, rows, labels, weights, user, shared["item_gmf"], shared["item_mlp"], *_network(shared))
+        written = (loss, h_user, row_gmf, row_mlp, *sums.values())
+        self._library.call("neumf_gradients", (clients, width), read, (rho_co, rho_ur), written)
+        dense = {name: Summed(value) for name, value in sums.items()}
+        return Gradients(loss, h_user, dense, {"item_gmf": row_gmf, "item_mlp": row_mlp})
+
+    def scores(self, shared: Tensors, user: Float[Tensor, "C d"], items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+        """Logits."""
+        scores = user.new_empty(items.shape)
+        network = [value for name, value in zip(NETWORK, _network(shared), strict=True) if name != "w1_item"]
+        self._library.call("neumf_scores", items.shape, (items, user, shared["item_gmf"], *network), (), (scores,))
+        return scores
+
+    def item_half(self, shared: Tensors) -> Float[Tensor, "n h"]:
+        """As `NeuMF.item_half`."""
+        table = shared["item_mlp"]
+        half = table.new_empty(len(table), self._model.hidden[0])
+        self._library.call("neumf_item_half", (len(table),), (table, shared["w1_item"]), (), (half,))
+        return half
+
+    def server_adam(
+        self, parameters: Tensors, gradients: Tensors, moments: Tensors, lr: float
+    ) -> tuple[Tensors, Tensors]:
+        """As `optim.server_adam`, in one pass over memory."""
+        step = int(moments["step"]) + 1
+        numbers = (1 - BETA1, BETA2, 1 - BETA2, EPS, lr / (1 - BETA1**step), (1 - BETA2**step) ** 0.5)
+        new, kept = {}, {"step": moments["step"] + 1}
+        for name, value in parameters.items():
+            read = (value, gradients[name], moments[f"{name}.m"], moments[f"{name}.v"])
+            written = tuple(value.new_empty(value.shape) for _ in range(3))
+            self._library.call("adam", (value.numel(),), read, numbers, written)
+            new[name], kept[f"{name}.m"], kept[f"{name}.v"] = written
+        return new, kept
+
+
+def _network(shared: Tensors) -> list[Tensor]:
+    return [shared[name] for name in NETWORK]
+
+
+def kernel(model: NeuMF) -> Kernel | None:
+    """The kernel for a model of these sizes; None if it has no such kernel or it cannot be built here."""
+    if len(model.hidden) != 3:
+        return None
+    first, second, third = model.hidden
+    found = library("neumf.cpp", G=model.gmf_dim, M=model.mlp_dim, H1=first, H2=second, H3=third)
+    return None if found is None else Kernel(found, model)

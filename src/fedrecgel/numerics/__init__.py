@@ -1,0 +1,1 @@
+"""Losses, optimisers, clusters, graphs and counts: functions that know no method."""

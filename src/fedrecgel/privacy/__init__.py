@@ -1,1 +1,0 @@
-"""Everything between a device and the server."""

@@ -1,0 +1,1 @@
+"""One run: its settings, its loop, its folder, its result."""

@@ -1,0 +1,52 @@
+"""`fedrecgel.train`: one call from a split to a result."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fedrecgel.data.split import Split
+from fedrecgel.errors import ConfigError
+from fedrecgel.runs.config import from_dict
+from fedrecgel.runs.folder import RunFolder
+from fedrecgel.runs.result import Result
+from fedrecgel.runs.training import train_config
+
+
+def train(
+    method: str,
+    split: Split,
+    *,
+    rounds: int | None = None,
+    seed: int = 0,
+    out: str | Path | None = None,
+    resume: bool = False,
+    **options: Any,
+) -> Result:
+    """Train a method on a split.
+
+    Args:
+        method: a name that `fedrecgel methods` lists.
+        split: from `Interactions.split()`.
+        rounds: communication rounds; by default 100, or 1 for a reference that needs no more.
+        seed: seed of everything but the split.
+        out: run folder to write while training; else use `Result.save` afterwards.
+        resume: continue the interrupted run in `out`.
+        **options: hyper-parameters of the method, its `variant`, or settings of other sections, as in
+            `evaluation={"every": 5}`.
+    """
+    names = ("run", "sampling", "evaluation", "checkpoint", "local", "fixed_point", "gate")
+    sections = {name: options.pop(name) for name in names if name in options}
+    data = split.interactions
+    sections["data"] = data.loaded_as or {"name": data.name, "min_interactions": data.min_interactions}
+    sections["split"] = asdict(split.settings)
+    sections["method"] = {"name": method, **options}
+    given = {} if rounds is None else {"rounds": rounds}
+    sections["run"] = {**given, "seed": seed, **sections.get("run", {})}
+    config = from_dict(sections)
+    if config.split != split.settings:
+        raise ConfigError("selection = 'validation' needs validation items. Make the split with validation=True.")
+    if config.run.engine != "local":
+        raise ConfigError(f"From Python runs are local. Start engine '{config.run.engine}' with `fedrecgel train`.")
+    return train_config(config, split, RunFolder(Path(out)) if out is not None else None, resume=resume)

@@ -1,0 +1,245 @@
+"""Every setting of a run: TOML and `--set` in, frozen dataclasses out; an unknown key names its nearest neighbour."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+import tomli_w
+import torch
+from msgspec import Meta
+
+from fedrecgel.channels.base import CHANNELS
+from fedrecgel.channels.fixedpoint import FixedPointSettings
+from fedrecgel.data.federation import SamplingSettings
+from fedrecgel.data.load import DataSettings
+from fedrecgel.data.split import SplitSettings
+from fedrecgel.engine.flower.faults import FaultSettings
+from fedrecgel.engine.flower.settings import FlowerSettings
+from fedrecgel.engine.gate import GateSettings
+from fedrecgel.engine.local import LocalSettings
+from fedrecgel.errors import ConfigError, unknown
+from fedrecgel.evaluation.ranking import TieRule
+from fedrecgel.methods import METHODS
+from fedrecgel.methods.base import Method
+
+Count = Annotated[int, Meta(ge=1)]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """How long, from which seed, and where."""
+
+    rounds: Count = 100
+    """Communication rounds; 1 for references that learn all they can in one."""
+    seed: Annotated[int, Meta(ge=0)] = 0
+    """Seed of everything but the split, which has its own."""
+    device: str = "cpu"
+    """A torch device: cpu, cuda, cuda:1, mps."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Precision of all tensors."""
+    engine: Literal["local", "flower"] = "local"
+    """Where the clients live: in this process, or on Flower's nodes."""
+    channel: str = "plain"
+    """What is between the devices and the server: plain, or bfv, which encrypts (extra `crypto`)."""
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """How results are measured and which round is reported."""
+
+    every: Count = 10
+    """Rounds between evaluations on the candidates; the last round is always evaluated."""
+    ks: Annotated[tuple[Count, ...], Meta(min_length=1)] = (5, 10)
+    """Cut-offs K of HR@K and NDCG@K."""
+    ties: TieRule = "expected"
+    """Equal scores count by expectation over random order, or all against the held-out item."""
+    full: bool = True
+    """Also rank against the whole catalogue, once, for the reported round."""
+    selection: Literal["last", "validation", "test"] = "last"
+    """Report the last round, the best on the validation item, or the best on the test item (marked as such)."""
+
+
+@dataclass(frozen=True)
+class CheckpointSettings:
+    """How often a run can be resumed from."""
+
+    every: Count = 10
+    """Rounds between checkpoints; also written when a run ends or is interrupted."""
+
+
+@dataclass(frozen=True)
+class MethodSettings:
+    """Which method, and its hyper-parameters by name."""
+
+    name: str = "fedrecgel"
+    """A name that `fedrecgel methods` lists."""
+    variant: str | None = None
+    """A named set of hyper-parameters, for example fedrecgel's `paper`."""
+    options: Mapping[str, object] = field(default_factory=dict)
+    """Hyper-parameters that differ from the defaults."""
+
+    def build(self) -> Method:
+        """The method with these hyper-parameters: defaults, then the variant, then the options."""
+        kind = lookup("method", self.name, METHODS)
+        chosen: Mapping[str, object] = {}
+        if self.variant is not None:
+            chosen = lookup(f"variant of '{self.name}'", self.variant, kind.variants)
+        return build(kind, {**chosen, **self.options}, "method")
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of one run, one field per section of the TOML file."""
+
+    data: DataSettings = field(default_factory=DataSettings)
+    split: SplitSettings = field(default_factory=SplitSettings)
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    method: MethodSettings = field(default_factory=MethodSettings)
+    run: RunSettings = field(default_factory=RunSettings)
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    local: LocalSettings = field(default_factory=LocalSettings)
+    fixed_point: FixedPointSettings = field(default_factory=FixedPointSettings)
+    gate: GateSettings = field(default_factory=GateSettings)
+    flower: FlowerSettings = field(default_factory=FlowerSettings)
+    faults: FaultSettings = field(default_factory=FaultSettings)
+
+    @property
+    def default_out(self) -> Path:
+        """runs/<dataset>-<method>-s<seed>."""
+        return Path("runs") / f"{Path(self.data.name).stem}-{self.method.name}-s{self.run.seed}"
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Every setting, defaults included; settings without a value are left out, as TOML has no null."""
+        sections = {section.name: asdict(getattr(self, section.name)) for section in fields(self)}
+        sections["method"] = {"name": self.method.name, "variant": self.method.variant, **asdict(self.method.build())}
+        return {
+            name: {key: list(v) if isinstance(v, tuple) else v for key, v in values.items() if v is not None}
+            for name, values in sections.items()
+        }
+
+    def to_toml(self) -> str:
+        """As a file that `fedrecgel train` takes."""
+        return tomli_w.dumps(self.to_dict())
+
+
+def lookup(kind: str, name: str, valid: Mapping[str, T]) -> T:
+    """The entry of this name, or an error with the nearest one."""
+    if name not in valid:
+        raise ConfigError(unknown(kind, name, valid))
+    return valid[name]
+
+
+def build(kind: type[T], values: Mapping[str, object], section: str) -> T:
+    """A frozen dataclass from untyped values, each checked against its annotation."""
+    hints = get_type_hints(kind, include_extras=True)
+    names = {entry.name: entry for entry in fields(kind) if entry.init}  # type: ignore[arg-type]
+    checked = {}
+    for key, value in values.items():
+        if key not in names:
+            raise ConfigError(unknown("key", key, names, f"in [{section}]"))
+        if get_origin(hints[key]) is Literal and isinstance(value, str) and value not in get_args(hints[key]):
+            raise ConfigError(unknown(f"{section}.{key}", value, get_args(hints[key])))
+        try:
+            checked[key] = msgspec.convert(value, hints[key])
+        except msgspec.ValidationError as error:
+            default = names[key].default
+            usual = "" if default is MISSING else f" The default is {default!r}."
+            raise ConfigError(f"{section}.{key} cannot be {value!r}: {error}.{usual}") from error
+    return kind(**checked)
+
+
+def from_dict(sections: Mapping[str, object]) -> Config:
+    """A config from nested values; every key is checked."""
+    parts: dict[str, Any] = {}
+    hints = get_type_hints(Config)
+    for section, values in sections.items():
+        if section == "search":
+            raise ConfigError(
+                "[search] belongs to `fedrecgel tune`, which writes a best.toml to train with. "
+                "Tune this file, or take the table out."
+            )
+        if section not in hints:
+            raise ConfigError(unknown("section", section, hints))
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"[{section}] should be a table of settings. Found {values!r}.")
+        if section == "method":
+            known = {key: values[key] for key in ("name", "variant") if key in values}
+            options = {key: value for key, value in values.items() if key not in known}
+            parts[section] = replace(build(MethodSettings, known, section), options=options)
+        else:
+            parts[section] = build(hints[section], values, section)
+    config = _check(Config(**parts))
+    given = sections.get("run", {})
+    if METHODS[config.method.name].one_round and isinstance(given, Mapping) and "rounds" not in given:
+        config = replace(config, run=replace(config.run, rounds=1))
+    return config
+
+
+def _check(config: Config) -> Config:
+    """Settings that are wrong only together."""
+    config.method.build()
+    lookup("channel", config.run.channel, CHANNELS)
+    if config.evaluation.selection == "validation":
+        config = replace(config, split=replace(config.split, validation=True))
+    if config.run.engine == "flower":
+        for key, wanted in (("device", "cpu"), ("channel", "plain")):
+            if getattr(config.run, key) != wanted:
+                raise ConfigError(f"Engine 'flower' needs run.{key} = '{wanted}'. Found '{getattr(config.run, key)}'.")
+        config = replace(config, checkpoint=CheckpointSettings(1))  # nodes forget what a finished round replaced
+    elif config.faults != FaultSettings():
+        raise ConfigError("Faults are played by nodes: [faults] needs run.engine = 'flower'.")
+    return config
+
+
+def check_device(config: Config) -> None:
+    """Refuse a device this machine does not have; opening a run elsewhere needs none."""
+    try:
+        torch.zeros(1, device=config.run.device).item()
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ConfigError(f"run.device = '{config.run.device}' cannot be used here: {reason}. Try 'cpu'.") from error
+
+
+def parse_assignment(text: str) -> tuple[str, str, object]:
+    """`section.key=value` as (section, key, value); the value is read as TOML, else as plain text."""
+    path, equals, value = text.partition("=")
+    section, dot, key = path.strip().partition(".")
+    if not (equals and dot and section and key):
+        raise ConfigError(f"--set takes section.key=value, for example method.rho_co=0.05. Found '{text}'.")
+    try:
+        return section, key, tomllib.loads(f"v = {value}")["v"]
+    except tomllib.TOMLDecodeError:
+        return section, key, value.strip()
+
+
+def read_sections(path: Path) -> dict[str, Any]:
+    """The tables of a config file, unchecked."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"There is no config file '{path}'.") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"Config file '{path}' cannot be read: {error}.") from error
+
+
+def read_config(path: Path | None, assignments: Sequence[tuple[str, str, object]] = ()) -> Config:
+    """A config file, then overrides; defaults for the rest.
+
+    An override of method.name drops the file's other method settings: they belong to the other method.
+    """
+    sections = read_sections(path) if path is not None else {}
+    for section, key, value in sorted(assignments, key=lambda given: given[:2] != ("method", "name")):
+        table = sections.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"[{section}] should be a table of settings. Found {table!r}.")
+        if (section, key) == ("method", "name") and table.get("name", "fedrecgel") != value:
+            table.clear()
+        table[key] = value
+    return from_dict(sections)

@@ -1,0 +1,180 @@
+"""A run under Flower, from three sides: the process that submits it, the server's app, and what a node makes of it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedrecgel.channels.base import Channel
+from fedrecgel.data.split import Split
+from fedrecgel.draws import Draws
+from fedrecgel.engine.accelerate import accelerated
+from fedrecgel.engine.flower.disk import DiskStore
+from fedrecgel.engine.flower.engine import FlowerEngine, RemoteRun
+from fedrecgel.engine.flower.node import Work
+from fedrecgel.engine.flower.roster import Roster
+from fedrecgel.engine.flower.shard import blank_split, read_shard, rejoined, write_shards
+from fedrecgel.engine.flower.superlink import Connection, connected
+from fedrecgel.engine.flower.wire import Courier
+from fedrecgel.engine.store import ClientStore
+from fedrecgel.errors import RunError, RunFolderError
+from fedrecgel.methods.base import Method, Problem
+from fedrecgel.models.kernels.compiler import usable
+from fedrecgel.runs.config import Config, from_dict
+from fedrecgel.runs.folder import RunFolder, run_fingerprint
+from fedrecgel.runs.host import Host
+from fedrecgel.runs.result import Result, open_run
+from fedrecgel.runs.training import Interrupted, Line, train_config
+from fedrecgel.storage import write_text
+
+WATCH_SECONDS = 0.5
+"""Between two looks at a run's folder."""
+STATUS_SECONDS = 30.0
+"""Between two questions to the SuperLink while the run seems to go on."""
+
+
+def work_of(text: str) -> Work:
+    """What a node makes of the settings in a letter."""
+    config = from_dict(json.loads(text))
+    method, dtype = config.method.build(), getattr(torch, config.run.dtype)
+    if config.local.accelerate and usable(dtype, torch.device("cpu")):
+        method = accelerated(method) or method
+    return Work(
+        method,
+        config.sampling,
+        dtype,
+        config.run.seed,
+        config.local,
+        config.gate,
+        config.faults,
+        selects=config.evaluation.selection != "last",
+    )
+
+
+def serve(courier: Courier, order: Mapping[str, Any]) -> None:
+    """The server's app: wait for nodes, then train as ever, with an engine that asks them."""
+    config, folder = from_dict(json.loads(order["config"])), RunFolder(Path(order["folder"]))
+    roster = Roster(courier, config.flower)
+    roster.gather()
+    split = blank_split(roster.facts)
+    name = _run_name(config, split, folder, resume=order["resume"])
+
+    def host(config: Config, method: Method, channel: Channel, problem: Problem, split: Split) -> Host:
+        run = RemoteRun(f"{name}-{config.method.name}", json.dumps(config.to_dict()))  # popularity is a run of its own
+        engine = FlowerEngine(method, channel, problem, roster, courier, run, config.flower, config.gate)
+        return Host(engine, engine)
+
+    shards = order["shards"]
+    train_config(
+        config,
+        split,
+        folder,
+        resume=order["resume"],
+        host=host,
+        complete=(lambda result: _gathered(result, Path(shards), name)) if shards else (lambda result: result),
+    )
+
+
+def _run_name(config: Config, split: Split, folder: RunFolder, *, resume: bool) -> str:
+    """Names the nodes' state of this run: two runs with the same settings must not share it."""
+    place = folder.checkpoint.parent / "run-name"
+    if not resume or not place.exists():
+        fingerprint = run_fingerprint(config.to_dict(), split.fingerprint)
+        write_text(place, f"{fingerprint[:12]}-{secrets.token_hex(4)}")
+    return place.read_text(encoding="utf-8")
+
+
+def _gathered(result: Result, shards: Path, name: str) -> Result:
+    """A simulation's result with what its nodes kept: here, and only here, they share a disk with the server."""
+    config, rounds = result.config, int(result.clients["rounds"])
+    method, draws = config.method.build(), Draws(config.run.seed)
+    dtype = getattr(torch, config.run.dtype)
+    problem = Problem(len(result.user_ids), len(result.item_ids), dtype)
+    everyone = ClientStore(method, problem, draws)
+    nodes = [read_shard(place) for place in sorted(shards.glob("node-*"))]
+    for node in nodes:
+        store = DiskStore(node.state / f"{name}-{config.method.name}", method, problem, draws, rounds=rounds)
+        ids = store.trained()
+        if len(ids):
+            everyone.write(ids, store.read(ids))
+    train, user_ids = rejoined(nodes)
+    return replace(result, clients=everyone.everyone(), train=train, user_ids=user_ids)
+
+
+def train_on_flower(
+    config: Config,
+    split: Split | None,
+    folder: RunFolder,
+    *,
+    resume: bool = False,
+    watch: Callable[[Line], None] = lambda line: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Result | None:
+    """Submit a run, wait for it, and open its folder; None if the folder is on the server's machine only.
+
+    Args:
+        config: every setting; `flower.superlink` decides between a simulation and a deployment.
+        split: the data, for a simulation; in a deployment the nodes have it.
+        folder: where the server's app writes.
+        resume: continue from the folder's checkpoint.
+        watch: called after every round.
+        should_stop: asked all the time; when true, the run is stopped and Interrupted raised.
+
+    Raises:
+        RunError: the run failed, with the reason its server or node gave.
+    """
+    if folder.claim(config.to_dict(), resume=resume) == "finished":
+        raise RunFolderError(f"'{folder.path}' holds this run, finished. Open it, or choose another --out.")
+    order: dict[str, str | bool] = {
+        "config": json.dumps(config.to_dict()),
+        "folder": str(folder.path.resolve()),
+        "resume": resume,
+        "shards": "",
+    }
+    simulated = config.flower.nodes if config.flower.superlink is None else None
+    if simulated is not None:
+        if split is None:
+            raise ValueError("a simulation needs the data")
+        shards = folder.checkpoint.parent.resolve() / "nodes"
+        write_shards(split, shards, simulated)
+        order["shards"] = str(shards)
+    with connected(config.flower) as connection:
+        run = connection.submit(order, simulated)
+        _watch(connection, run, folder, watch, should_stop)
+    return open_run(folder.path) if folder.summary.exists() else None
+
+
+def _watch(
+    connection: Connection,
+    run: str,
+    folder: RunFolder,
+    watch: Callable[[Line], None],
+    should_stop: Callable[[], bool],
+) -> None:
+    """Report rounds as they are written, until the run ends; a run that did not complete is a failure."""
+    asked = time.monotonic()
+    n_seen = len(folder.read_history())
+    with connection.following(run) as process:
+        while True:
+            time.sleep(WATCH_SECONDS)
+            ended = process.poll() is not None
+            lines = folder.read_history()
+            for line in lines[n_seen:]:
+                watch(line)
+            n_seen = len(lines)
+            if should_stop():
+                connection.stop(run)
+                raise Interrupted(len(folder.read_history()))  # rounds went on until the word arrived
+            if ended or time.monotonic() > asked + STATUS_SECONDS:
+                status, asked = connection.status(run), time.monotonic()
+                if status == "finished:completed":
+                    return
+                if status.startswith("finished"):
+                    raise RunError(f"The run under Flower ended as '{status}'. {connection.failure(run)}")

@@ -1,0 +1,101 @@
+"""summary.json: what a run was, what it reached, what it cost, where it came from."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections import Counter
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from fedrecgel.runs.training import Training
+
+METRIC_PREFIXES = ("HR@", "NDCG@", "MRR")
+
+
+def summarise(
+    training: Training,
+    reported: int,
+    full: dict[str, float] | None,
+    reference: dict[str, dict[str, float]],
+    seconds_full: float,
+) -> dict[str, Any]:
+    """The summary of a finished run; fractions 0..1, seconds, bytes."""
+    config, split, history = training.config, training.split, training.history
+    line = next(entry for entry in history if entry["round"] == reported)
+    also_leaves = {"local": frozenset[str](), "flower": frozenset({"loss", "rank"})}
+    refused = sum((Counter(entry.get("refused", {})) for entry in history), Counter[str]())
+    leaky = config.sampling.exclude_heldout_from_negatives
+    return {
+        "dataset": config.data.name,
+        "method": config.method.name,
+        "variant": config.method.variant,
+        "seed": config.run.seed,
+        "rounds": config.run.rounds,
+        "data": {"users": split.n_users, "items": split.n_items, "interactions": len(split.interactions)},
+        "protocol": {
+            "split": "leave-one-out",
+            "ties": split.tie_rule,
+            "candidates": split.settings.candidates,
+            "equal_scores": config.evaluation.ties,
+            "negatives": "leaky: held-out items are never drawn" if leaky else "outside the training items",
+            "selection": config.evaluation.selection,
+            "selected_round": reported,
+            "fingerprint": split.fingerprint,
+        },
+        "metrics": {name: value for name, value in line.items() if name.startswith(METRIC_PREFIXES)},
+        "metrics_full": full,
+        "reference": {"popularity": reference["candidates"]},
+        "reference_full": {"popularity": reference.get("catalogue")},
+        "seconds": {
+            "train": sum(entry["seconds_train"] for entry in history),
+            "evaluate": sum(entry["seconds_evaluate"] for entry in history) + seconds_full,
+            "total": training.seconds_total,
+        },
+        "bytes": {
+            "up": sum(entry["bytes_up"] for entry in history),
+            "down": sum(entry["bytes_down"] for entry in history),
+        },
+        "answers": {
+            "taken": sum(entry["clients"] for entry in history),
+            "missing": sum(entry.get("dropped", 0) for entry in history),
+            "refused": dict(refused),
+        },
+        "privacy": {
+            "channel": config.run.channel,
+            "epsilon": None,
+            "delta": None,
+            "leaves_device": sorted(training.method.leaves_device() | also_leaves[config.run.engine]),
+        },
+        "versions": {
+            "fedrecgel": version("fedrecgel"),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+        "accelerated": training.accelerated,
+        "commit": source_commit(),
+    }
+
+
+def source_commit() -> str | None:
+    """Commit of the checkout this package runs from, with `-dirty` for uncommitted changes; None if installed."""
+    here = Path(__file__).resolve()
+
+    def git(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(here.parent), *arguments], capture_output=True, text=True, timeout=10, check=True
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip()
+
+    if git("ls-files", "--error-unmatch", here.name) is None:  # installed inside somebody else's repository
+        return None
+    commit = git("rev-parse", "HEAD")
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    return f"{commit}-dirty" if commit and changed else commit

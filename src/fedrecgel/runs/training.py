@@ -1,0 +1,296 @@
+"""Train: the loop around `engine.run.run` that evaluates, selects, records and checkpoints."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from fedrecgel.channels.base import CHANNELS, Plain, check_channel
+from fedrecgel.data.load import load_data
+from fedrecgel.data.split import Split, leave_one_out
+from fedrecgel.draws import Draws
+from fedrecgel.engine.accelerate import accelerated
+from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
+from fedrecgel.engine.flower.faults import FaultSettings
+from fedrecgel.engine.run import Round, run
+from fedrecgel.errors import RunError, RunFolderError
+from fedrecgel.evaluation.ranking import metrics
+from fedrecgel.methods.base import Problem, Server
+from fedrecgel.models.kernels.compiler import usable
+from fedrecgel.runs.config import Config, MethodSettings, check_device
+from fedrecgel.runs.folder import RunFolder, run_fingerprint
+from fedrecgel.runs.host import Hosting, simulated
+from fedrecgel.runs.ranks_file import RankFile, test_fingerprint
+from fedrecgel.runs.result import Result
+from fedrecgel.runs.summary import METRIC_PREFIXES, summarise
+from fedrecgel.storage import write_text
+from fedrecgel.tensors import copied, moved
+
+Line = dict[str, Any]
+"""One round of metrics.jsonl."""
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error: the run can be resumed
+    """Training stopped on request after this many rounds."""
+
+    def __init__(self, rounds: int) -> None:
+        super().__init__(f"stopped after round {rounds}")
+        self.rounds = rounds
+
+
+def load_split(config: Config) -> Split:
+    """The split a config describes."""
+    return leave_one_out(load_data(config.data), config.split)
+
+
+def train_config(
+    config: Config,
+    split: Split | None = None,
+    folder: RunFolder | None = None,
+    *,
+    resume: bool = False,
+    watch: Callable[[Line], None] = lambda line: None,
+    should_stop: Callable[[], bool] = lambda: False,
+    host: Hosting | None = None,
+    complete: Callable[[Result], Result] = lambda result: result,
+) -> Result:
+    """Train what a config describes, in a run folder if one is given.
+
+    Args:
+        config: every setting.
+        split: the data, if it is loaded already.
+        folder: where to write; None keeps everything in memory.
+        resume: continue from the folder's checkpoint.
+        watch: called after every round.
+        should_stop: asked after every round; when true, a checkpoint is written and Interrupted raised.
+        host: where the clients live; in this process unless given.
+        complete: has the last word on the result before it is written.
+    """
+    check_device(config)
+    if folder is not None and folder.claim(config.to_dict(), resume=resume) == "finished":
+        raise RunFolderError(f"'{folder.path}' holds this run, finished. Open it, or choose another --out.")
+    training = Training(config, split or load_split(config), folder, host)
+    with folder.lock() if folder is not None else nullcontext():
+        if resume:
+            training.restore()
+        elif folder is not None:
+            write_text(folder.config, config.to_toml())
+        training.fit(watch, should_stop)
+        result = complete(training.finish())
+        if folder is not None:
+            result.write_model(folder)
+        return result
+
+
+class Training:
+    """One run in progress."""
+
+    def __init__(self, config: Config, split: Split, folder: RunFolder | None, host: Hosting | None = None) -> None:
+        started = time.perf_counter()
+        self.config, self.split, self.folder, self._host = config, split, folder, host or simulated
+        self.settings = config.to_dict()
+        self.draws = Draws(config.run.seed)
+        self.method = config.method.build()
+        channel = self.channel = CHANNELS[config.run.channel](config.fixed_point)
+        check_channel(config.method.name, self.method, channel)
+        device, dtype = torch.device(config.run.device), getattr(torch, config.run.dtype)
+        fits = config.run.engine == "local" and isinstance(channel, Plain) and usable(dtype, device)
+        native = accelerated(self.method) if config.local.accelerate and fits else None
+        self.method, self.accelerated = native or self.method, native is not None
+        problem = Problem(split.n_users, split.n_items, dtype, device)
+        self.engine, self.store = self._host(config, self.method, channel, problem, split)
+        self.server = channel.close(self.method.init_server(problem, self.draws))
+        self.round = 0
+        self.best_round: int | None = None
+        self.best_value = -math.inf
+        self._best: Snapshot | None = None  # in memory only when there is no folder to keep it in
+        self.history: list[Line] = []
+        self.seconds_total = time.perf_counter() - started
+
+    @property
+    def fingerprint(self) -> str:
+        """What a checkpoint of this run carries."""
+        return run_fingerprint(self.settings, self.split.fingerprint, accelerated=self.accelerated)
+
+    def fit(self, watch: Callable[[Line], None], should_stop: Callable[[], bool]) -> None:
+        """Train up to the last round."""
+        started = time.perf_counter()
+        every = self.config.checkpoint.every
+        for finished in run(
+            self.method, self.engine, self.server, self.config.run.rounds, self.draws, start=self.round
+        ):
+            seconds = time.perf_counter() - started
+            line = self._record(finished, seconds)
+            self.seconds_total += time.perf_counter() - started
+            started = time.perf_counter()
+            stop = should_stop()
+            if stop or self.round % every == 0 or self.round == self.config.run.rounds:
+                self._checkpoint()
+            watch(line)
+            if stop and self.round < self.config.run.rounds:
+                raise Interrupted(self.round)
+            self.seconds_total += time.perf_counter() - started
+            started = time.perf_counter()
+
+    def _record(self, finished: Round, seconds: float) -> Line:
+        """Take over a finished round: check it, evaluate it when due, write its line."""
+        self.server, self.round = finished.server, finished.number + 1
+        loss = float(finished.trained.loss)
+        if not math.isfinite(loss):
+            raise RunError(
+                f"The loss of round {self.round} is {loss}: training diverged. Lower a learning rate or a radius; "
+                f"the last checkpoint is untouched."
+            )
+        line: Line = {
+            "round": self.round,
+            "loss": loss,
+            "seconds_train": seconds,
+            "seconds_evaluate": 0.0,
+            "clients": finished.trained.n_answers,
+            "dropped": len(finished.cohort) - finished.trained.n_answers,
+            "refused": dict(finished.trained.refused),
+            "bytes_up": finished.trained.bytes_up,
+            "bytes_down": finished.trained.bytes_down,
+        }
+        if self.round % self.config.evaluation.every == 0 or self.round == self.config.run.rounds:
+            self._evaluate_line(line)
+        self.history.append(line)
+        if self.folder is not None:
+            self.folder.append(line)
+        return line
+
+    def _evaluate_line(self, line: Line) -> None:
+        started = time.perf_counter()
+        line |= self.evaluate("test", "candidates")
+        if self.split.validation is not None:
+            line["validation"] = self.evaluate("validation", "candidates")
+        self._select(line)
+        line["seconds_evaluate"] = time.perf_counter() - started
+
+    def evaluate(self, held_out: str, against: str) -> dict[str, float]:
+        """Metrics of the current model over all clients."""
+        settings = self.config.evaluation
+        return metrics(self.engine.ranks(self.server, held_out, against), settings.ks, settings.ties)
+
+    def _select(self, line: Line) -> None:
+        """Keep a copy of the best model so far, by HR at the largest K; the earliest wins a draw."""
+        selection = self.config.evaluation.selection
+        if selection == "last":
+            return
+        found = line["validation"] if selection == "validation" else line
+        value = found[f"HR@{max(self.config.evaluation.ks)}"]
+        if value > self.best_value:
+            self.best_round, self.best_value = self.round, value
+            snapshot = Snapshot(self.round, self.channel.opened(self.server).shared, self.store.everyone())
+            if self.folder is not None:
+                snapshot.write(self.folder.best(self.round))
+            else:
+                self._best = replace(snapshot, shared=copied(snapshot.shared), clients=snapshot.clients.copied())
+
+    def _checkpoint(self) -> None:
+        if self.folder is None:
+            return
+        self.folder.sync_metrics()
+        totals = {"seconds_total": self.seconds_total, "best_value": self.best_value}
+        clients, path = self.store.everyone(), self.folder.checkpoint
+        server = self.channel.opened(self.server)
+        Checkpoint(self.round, self.fingerprint, server, clients, self.best_round, totals).write(path)
+        self.folder.forget_other_bests(self.best_round)
+
+    def restore(self) -> None:
+        """Go back to the folder's last checkpoint; a run killed before its first one starts again."""
+        if self.folder is None:
+            raise RunFolderError("Only a run with a folder can be resumed.")
+        saved = self._saved(self.folder)
+        self.history = self.folder.history_until(saved.round if saved is not None else 0)
+        if saved is not None:
+            device = torch.device(self.config.run.device)
+            server = Server(moved(saved.server.shared, device), moved(saved.server.kept, device))
+            self.server = self.channel.close(server)
+            self.round, self.best_round = saved.round, saved.best_round
+            self.store.load(saved.clients.to(device))
+            self.best_value, self.seconds_total = saved.totals["best_value"], saved.totals["seconds_total"]
+            late = f"HR@{max(self.config.evaluation.ks)}" not in self.history[-1]
+            if late and self.round == self.config.run.rounds:  # stopped here earlier, on the way to more rounds
+                self._evaluate_line(self.history[-1])
+        self.folder.reopen(self.config.to_toml(), self.history)
+
+    def _saved(self, folder: RunFolder) -> Checkpoint | None:
+        """The checkpoint, if it can be continued with this config."""
+        if not folder.checkpoint.exists():
+            return None
+        saved = Checkpoint.read(folder.checkpoint)
+        rounds, every = self.config.run.rounds, self.config.evaluation.every
+        if saved.run != self.fingerprint:
+            raise RunFolderError(f"'{folder.checkpoint}' belongs to another run or other data. Choose another --out.")
+        if saved.round > rounds:
+            raise RunFolderError(
+                f"'{folder.path}' has {saved.round} rounds already, more than the {rounds} asked for. "
+                f"Ask for more, or choose another --out."
+            )
+        if saved.best_round is not None and saved.best_round % every and saved.round < rounds:
+            raise RunFolderError(
+                f"'{folder.path}' selected round {saved.best_round}, its last, "
+                f"which a longer run does not evaluate. Choose another --out."
+            )
+        return saved
+
+    def finish(self) -> Result:
+        """Evaluate the reported model once more in full."""
+        started = time.perf_counter()
+        reported = self.round
+        if self.best_round is not None:
+            reported = self.best_round
+            if reported != self.round:
+                self._return_to(reported)
+        settings = self.config.evaluation
+        against = ["candidates", "catalogue"] if settings.full else ["candidates"]
+        ranks = {name: self.engine.ranks(self.server, "test", name) for name in against}
+        full = metrics(ranks["catalogue"], settings.ks, settings.ties) if settings.full else None
+        seconds_full = time.perf_counter() - started
+        reference = self._reference()
+        self.seconds_total += time.perf_counter() - started
+        summary = summarise(self, reported, full, reference, seconds_full)
+        data = self.split.interactions
+        return Result(
+            self.config,
+            summary,
+            self.history,
+            shared=moved(self.channel.opened(self.server).shared, torch.device("cpu")),
+            clients=self.store.everyone().to(torch.device("cpu")),
+            train=self.split.train,
+            user_ids=data.user_ids,
+            item_ids=data.item_ids,
+            ranks=RankFile(test_fingerprint(self.split), ranks),
+        )
+
+    def _return_to(self, round: int) -> None:
+        """Take back the model of the selected round."""
+        self.server = Server({})  # frees what only training needs before the snapshot is read
+        best = self._best
+        if best is None and self.folder is not None:
+            best = Snapshot.read(self.folder.best(round))
+        if best is None:
+            raise RunError(f"The model of round {round} is gone.")
+        device = torch.device(self.config.run.device)
+        self.server = Server(moved(best.shared, device))
+        self.store.load(best.clients.to(device))
+
+    def _reference(self) -> dict[str, dict[str, float]]:
+        """Popularity on the same split, through the same engine; counts are the same behind every channel."""
+        method = MethodSettings("popularity")
+        run = replace(self.config.run, rounds=1, channel="plain")
+        config = replace(self.config, method=method, run=run, faults=FaultSettings())
+        reference = Training(config, self.split, None, self._host)
+        reference.fit(lambda line: None, lambda: False)
+        last = reference.history[-1]
+        found = {"candidates": {name: last[name] for name in last if name.startswith(METRIC_PREFIXES)}}
+        if self.config.evaluation.full:
+            found["catalogue"] = reference.evaluate("test", "catalogue")
+        return found

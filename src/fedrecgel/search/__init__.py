@@ -1,0 +1,1 @@
+"""Hyper-parameters searched on validation items."""

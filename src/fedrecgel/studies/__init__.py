@@ -1,0 +1,1 @@
+"""Many runs: the paper's experiments, planned, carried out and reduced."""

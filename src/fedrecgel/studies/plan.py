@@ -1,0 +1,120 @@
+"""Which runs an experiment needs, which of them are finished, and how long the rest may take."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from statistics import median
+
+from fedrecgel.data.split import Split
+from fedrecgel.errors import FedrecgelError
+from fedrecgel.runs.config import Config
+from fedrecgel.runs.folder import RunFolder
+from fedrecgel.runs.training import train_config
+from fedrecgel.studies.records import GENERALISATION, Record
+
+NOT_IDENTITY = {("checkpoint", "every"), ("data", "dir"), ("local", "workers")}
+"""Settings that change no number of a run."""
+PROBE_ROUNDS = 2
+
+
+def config_fingerprint(config: Config) -> str:
+    """SHA-256 of every setting that can change a number."""
+    kept = {
+        section: {key: value for key, value in values.items() if (section, key) not in NOT_IDENTITY}
+        for section, values in config.to_dict().items()
+    }
+    return sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a plan."""
+
+    config: Config
+
+    @property
+    def fingerprint(self) -> str:
+        """Of its config."""
+        return config_fingerprint(self.config)
+
+    @property
+    def folder(self) -> str:
+        """Where it goes, relative to the experiments' folder."""
+        return f"runs/{self.config.default_out.name}-{self.fingerprint[:8]}"
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.config.data.name} {self.config.method.name} seed {self.config.run.seed}"
+
+    def finished(self, root: Path) -> bool:
+        """Whether the folder is complete."""
+        return RunFolder(root / self.folder).summary.exists() and (root / self.folder / GENERALISATION).exists()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of an experiment, each once, those of a data set together."""
+
+    root: Path
+    jobs: tuple[Job, ...]
+
+    @classmethod
+    def of(cls, root: Path, configs: Iterable[Config]) -> Plan:
+        """The distinct runs among these."""
+        jobs = {job.fingerprint: job for job in map(Job, configs)}
+        return cls(root, tuple(sorted(jobs.values(), key=lambda job: job.config.data.name)))
+
+    @property
+    def missing(self) -> list[Job]:
+        """Runs that are not finished."""
+        return [job for job in self.jobs if not job.finished(self.root)]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How long the missing runs may take on one process."""
+
+    seconds: float
+    unknown: tuple[str, ...]
+    """Data set and method of runs nothing is known about."""
+
+
+def estimate(jobs: Sequence[Job], records: Iterable[Record]) -> Estimate:
+    """From earlier runs of the same method on the same data: their median time per trained client, times ours."""
+    known: dict[tuple[str, str], list[float]] = {}
+    for record in records:
+        if record.summary is not None:
+            method, rounds = record.config["method"], record.summary["rounds"]
+            work = rounds * float(method.get("fraction", 1.0))
+            key = (record.config["data"]["name"], method["name"])
+            known.setdefault(key, []).append(record.summary["seconds"]["total"] / work)
+    seconds, unknown = 0.0, set()
+    for job in jobs:
+        key = (job.config.data.name, job.config.method.name)
+        if key in known:
+            seconds += median(known[key]) * job.config.run.rounds * job.config.method.build().fraction
+        else:
+            unknown.add(" ".join(key))
+    return Estimate(seconds, tuple(sorted(unknown)))
+
+
+def probe(job: Job, split: Split) -> float | None:
+    """Seconds the run may take, from its first rounds trained in memory; None if they fail."""
+    rounds = job.config.run.rounds
+    short = min(PROBE_ROUNDS, rounds)
+    config = replace(job.config, run=replace(job.config.run, rounds=short))
+    started = time.perf_counter()
+    try:
+        result = train_config(config, split)
+    except FedrecgelError:
+        return None
+    once = time.perf_counter() - started
+    a_round = median(line["seconds_train"] for line in result.history)
+    an_evaluation = max(line["seconds_evaluate"] for line in result.history)
+    return float(once + (rounds - short) * (a_round + an_evaluation / config.evaluation.every))

@@ -1,0 +1,104 @@
+"""From (data set, method, setting, seed) to a config: where the hyper-parameters of an experiment come from.
+
+published  the released defaults; FedRecGEL's radii from `configs/<dataset>.toml`
+tuned      `configs/<dataset>/<method>.toml` where it exists, else as `published`
+long       half of the clients per round, server rate 5e-3, 200 rounds: long enough to overfit, where the radii matter
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from itertools import takewhile
+from pathlib import Path
+from typing import Literal
+
+from fedrecgel.errors import ConfigError, unknown
+from fedrecgel.methods import METHODS
+from fedrecgel.runs.config import Config, lookup, read_config
+
+Setting = Literal["published", "tuned", "long"]
+SETTINGS: tuple[Setting, ...] = ("published", "tuned", "long")
+LONG: tuple[tuple[str, str, object], ...] = (
+    ("method", "fraction", 0.5),
+    ("method", "server_lr", 5e-3),
+    ("run", "rounds", 200),
+)
+
+Assignment = tuple[str, str, object]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A config without its seed, and where its settings come from, in words."""
+
+    config: Config
+    about: str
+    heading: str = ""
+    """What the settings file says of itself: how its values were found."""
+
+
+@dataclass(frozen=True)
+class Presets:
+    """The configs of a folder, and what the command line puts on top."""
+
+    folder: Path = Path("configs")
+    rounds: int | None = None
+    """Of every federated method, if given."""
+    data_dir: str | None = None
+    overrides: tuple[Assignment, ...] = ()
+    """`--set`; a hyper-parameter goes to the methods that have it."""
+
+    def origin(
+        self, dataset: str, method: str, setting: Setting, seed: int, changes: Sequence[Assignment] = ()
+    ) -> Origin:
+        """The config of one run."""
+        kind = lookup("method", method, METHODS)
+        tuned, radii = self.folder / dataset / f"{method}.toml", self.folder / f"{dataset}.toml"
+        path, about = None, "defaults"
+        if setting == "tuned" and tuned.exists():
+            path, about = tuned, tuned.as_posix()
+        given: list[Assignment] = [("data", "name", dataset), ("method", "name", method)]
+        if path is None and (found := _radii(radii, method)):
+            given += found
+            about = f"defaults, radii of {radii.as_posix()}"
+        if self.data_dir is not None:
+            given.append(("data", "dir", self.data_dir))
+        if setting == "long" and kind.kind == "federated":
+            given += LONG
+            about = about.replace("defaults", "half of the clients, server rate 0.005, 200 rounds")
+        if kind.one_round:
+            given.append(("run", "rounds", 1))
+        elif self.rounds is not None:
+            given.append(("run", "rounds", self.rounds))
+            about += f"; {self.rounds} rounds"
+        own = {entry.name for entry in fields(kind)}
+        extra = [item for item in self.overrides if item[0] != "method" or item[1] in own]
+        given += [*extra, *changes, ("run", "seed", seed)]
+        if extra:
+            about += "; " + ", ".join(f"{section}.{key}={value}" for section, key, value in extra)
+        return Origin(read_config(path, given), about, _heading(path) if path else "")
+
+    def check(self, methods: Sequence[str]) -> None:
+        """Refuse a hyper-parameter that none of the methods has."""
+        known = {entry.name for name in methods for entry in fields(METHODS[name])}
+        for section, key, _ in self.overrides:
+            if section == "method" and key not in known:
+                raise ConfigError(unknown("key", key, known, "in [method] of any method of this experiment"))
+
+
+def _heading(path: Path) -> str:
+    """The comment a settings file starts with, as one line."""
+    lines = takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
+    return " ".join(line.removeprefix("#").strip() for line in lines)
+
+
+def _radii(path: Path, method: str) -> list[Assignment]:
+    """The radii a data set's config gives this method, and nothing else of it: other settings are the same for all."""
+    if not path.exists():
+        return []
+    section = tomllib.loads(path.read_text(encoding="utf-8")).get("method", {})
+    if section.get("name") != method:
+        return []
+    return [("method", key, section[key]) for key in ("rho_co", "rho_ur") if key in section]

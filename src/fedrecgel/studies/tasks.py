@@ -1,0 +1,86 @@
+"""What a worker process does: train one run, or measure one trained model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from fedrecgel.data.load import DataSettings, load_data
+from fedrecgel.data.split import Split, SplitSettings, leave_one_out
+from fedrecgel.runs.config import Config
+from fedrecgel.runs.folder import RunFolder
+from fedrecgel.runs.result import open_run
+from fedrecgel.runs.training import train_config
+from fedrecgel.storage import write_text
+from fedrecgel.studies.records import GENERALISATION
+from fedrecgel.theory.flatness import FlatnessSettings, measure_flatness
+from fedrecgel.theory.generalisation import generalisation_of
+
+
+@runtime_checkable
+class Task(Protocol):
+    """Something to do in a process of its own; all of it can be sent there."""
+
+    @property
+    def label(self) -> str:
+        """For people."""
+
+    def run(self, should_stop: Callable[[], bool]) -> None:
+        """Do it; files are the only result."""
+
+
+@lru_cache(maxsize=1)
+def split_of(data: DataSettings, settings: SplitSettings) -> Split:
+    """The split of these settings; the tasks of one data set follow each other, so one is kept."""
+    return leave_one_out(load_data(data), settings)
+
+
+@dataclass(frozen=True)
+class TrainTask:
+    """Train a config into a folder, going on where an earlier attempt stopped."""
+
+    label: str
+    config: Config
+    folder: Path
+    keep_models: bool = False
+    """Keep every model; else only those something is measured on. Dense personal tables weigh gigabytes a run."""
+
+    def run(self, should_stop: Callable[[], bool]) -> None:
+        """Train, then compare the losses on training and held-out examples."""
+        folder = RunFolder(self.folder)
+        if folder.summary.exists() and (self.folder / GENERALISATION).exists():
+            return  # another experiment with this --out was faster
+        split = split_of(self.config.data, self.config.split)
+        if folder.summary.exists():  # stopped between the last two files
+            result = open_run(folder.path)
+        else:
+            result = train_config(self.config, split, folder, resume=folder.config.exists(), should_stop=should_stop)
+        found = generalisation_of(result, split)
+        write_text(self.folder / GENERALISATION, json.dumps(None if found is None else asdict(found)) + "\n")
+        if not self.keep_models:
+            folder.checkpoint.unlink(missing_ok=True)  # a finished run needs neither it nor the round it chose
+            folder.forget_other_bests(None)
+            if found is None:
+                folder.server.unlink(missing_ok=True)
+                folder.clients.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class FlatnessTask:
+    """Measure the loss around a trained model."""
+
+    label: str
+    config: Config
+    folder: Path
+    out: Path
+    settings: FlatnessSettings
+
+    def run(self, should_stop: Callable[[], bool]) -> None:
+        """Write the measurement beside the experiments' other results."""
+        split = split_of(self.config.data, self.config.split)
+        found = measure_flatness(open_run(self.folder), split, self.settings, should_stop)
+        write_text(self.out, json.dumps(asdict(found)) + "\n")

@@ -1,0 +1,1 @@
+"""What is measured around a trained model: flatness, generalisation, the bound."""

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedrecgel.models.sam import perturbed
+from fedrecgel.tensors import client_norm
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31), st.floats(0, 5), st.floats(1e-6, 1e6))
+def test_each_client_moves_by_rho_along_its_own_gradient(seed: int, rho: float, scale: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {"w": (3, 2), "b": (1, 4)}
+    shared = {name: torch.randn(*shape, generator=generator).double() for name, shape in shapes.items()}
+    gradients = {
+        name: scale * torch.randn(5, *value.shape, generator=generator).double() for name, value in shared.items()
+    }
+    moved = perturbed(shared, gradients, rho)
+    epsilon = {name: moved[name] - shared[name] for name in shared}
+    torch.testing.assert_close(client_norm(epsilon), torch.full((5,), rho, dtype=torch.float64), rtol=1e-6, atol=1e-12)
+    for client in range(5):
+        flat = torch.cat([gradients[name][client].flatten() for name in shared])
+        step = torch.cat([epsilon[name][client].flatten() for name in shared])
+        torch.testing.assert_close(step, rho * flat / flat.norm(), rtol=1e-6, atol=1e-9)
+
+
+def test_a_zero_gradient_does_not_move_and_disturbs_nobody() -> None:
+    value = torch.randn(2, 3, dtype=torch.float64)
+    gradient = torch.stack([torch.zeros(3), torch.tensor([3.0, 0.0, 4.0])]).double()
+    moved = perturbed({"user": value}, {"user": gradient}, 0.5)["user"]
+    assert torch.equal(moved[0], value[0])
+    torch.testing.assert_close(moved[1] - value[1], torch.tensor([0.3, 0.0, 0.4], dtype=torch.float64))
+
+
+def test_only_tensors_with_a_gradient_come_back_and_inputs_stay() -> None:
+    parameters = {"w": torch.ones(2), "fixed": torch.ones(3)}
+    gradients = {"w": torch.ones(4, 2)}
+    moved = perturbed(parameters, gradients, 1.0)
+    assert {name: tuple(value.shape) for name, value in moved.items()} == {"w": (4, 2)}
+    assert torch.equal(parameters["w"], torch.ones(2))
+    assert torch.equal(gradients["w"], torch.ones(4, 2))

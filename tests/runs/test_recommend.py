@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.builders import random_split, tiny
+
+import fedrecgel
+from fedrecgel.engine.local import LocalSettings
+from fedrecgel.errors import ConfigError, StorageError
+from fedrecgel.runs import recommend
+from fedrecgel.runs.result import Result
+
+N_USERS, N_ITEMS = 23, 120
+SPLIT = random_split(n_users=N_USERS, n_items=N_ITEMS)
+TRAINED = {name: fedrecgel.train(name, SPLIT, rounds=2, **tiny(name)) for name in ("fedrecgel", "popularity")}
+
+each_method = pytest.mark.parametrize("name", TRAINED)
+
+
+def in_blocks_of(result: Result, users: int) -> Result:
+    local = LocalSettings(chunk_scores=users * N_ITEMS)
+    return replace(result, config=replace(result.config, local=local))
+
+
+def one_by_one(result: Result, k: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for user in [*result.user_ids]:
+        found = enumerate(result.recommend(user, k), 1)
+        rows += [{"user": user, "rank": rank, "item": best.item, "score": best.score} for rank, best in found]
+    return rows
+
+
+def same(rows: list[dict[str, Any]], expected: list[dict[str, Any]]) -> bool:
+    scores = [row.pop("score") for row in rows]
+    assert scores == pytest.approx([row.pop("score") for row in expected], rel=1e-5, abs=1e-7)
+    return rows == expected
+
+
+@each_method
+@settings(max_examples=15, deadline=None)
+@given(block=st.integers(1, N_USERS + 3), k=st.sampled_from([1, 7, 10, N_ITEMS, 1000]), gather=st.integers(1, 500))
+def test_all_users_together_equal_one_by_one(
+    name: str, block: int, k: int, gather: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    result = in_blocks_of(TRAINED[name], block)
+    path = tmp_path_factory.mktemp("all") / "all.parquet"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recommend, "ROWS_AT_ONCE", gather)
+        n_rows = result.recommend_all(path, k)
+    table = pyarrow.parquet.read_table(path)
+    assert table.column_names == ["user", "rank", "item", "score"]
+    assert n_rows == table.num_rows
+    assert same(table.to_pylist(), one_by_one(TRAINED[name], k))
+
+
+@each_method
+def test_csv_has_the_same_rows_and_replaces_a_file(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "out" / "all.csv"
+    path.parent.mkdir()
+    path.write_text("old")
+    TRAINED[name].recommend_all(path, 3)
+    table = pyarrow.csv.read_csv(path)
+    assert same(table.to_pylist(), one_by_one(TRAINED[name], 3))
+    assert [entry.name for entry in path.parent.iterdir()] == ["all.csv"]
+
+
+def test_equal_scores_come_in_the_order_of_items() -> None:
+    result = TRAINED["popularity"]
+    for user in [*result.user_ids][:5]:
+        best = [(-entry.score, entry.item) for entry in result.recommend(user, 60)]
+        assert best == sorted(best)
+        assert len({score for score, _ in best}) < len(best)  # else this test shows nothing
+
+
+def test_scores_of_all_users_never_stand_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    largest, result = 0, in_blocks_of(TRAINED["fedrecgel"], 4)
+    sort = torch.sort
+
+    def watch(scores: torch.Tensor, **options: Any) -> Any:
+        nonlocal largest
+        largest = max(largest, scores.numel())
+        return sort(scores, **options)
+
+    monkeypatch.setattr(torch, "sort", watch)
+    result.recommend_all(tmp_path / "all.parquet")
+    assert largest == 4 * N_ITEMS < N_USERS * N_ITEMS
+
+
+def test_ids_keep_their_type(tmp_path: Path) -> None:
+    result = replace(TRAINED["fedrecgel"], user_ids=list(range(N_USERS)))
+    result.recommend_all(tmp_path / "all.parquet", 1)
+    first = pyarrow.parquet.read_table(tmp_path / "all.parquet").to_pylist()[0]
+    assert (type(first["user"]), type(first["item"])) == (int, int)
+
+
+@pytest.mark.parametrize(
+    ("name", "k", "message"),
+    [
+        ("all.xlsx", 10, r"-o should end with \.parquet or \.csv"),
+        ("all.csv", 0, "k should be at least 1"),
+        ("d.csv", 1, "a folder"),
+    ],
+)
+def test_wrong_input_writes_nothing(name: str, k: int, message: str, tmp_path: Path) -> None:
+    (tmp_path / "d.csv").mkdir()
+    with pytest.raises(ConfigError, match=message):
+        TRAINED["fedrecgel"].recommend_all(tmp_path / name, k)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["d.csv"]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "all.csv"
+    path.write_text("old")
+
+    def full(*arguments: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setitem(recommend.WRITERS, ".csv", full)
+    with pytest.raises(StorageError, match="No space left"):
+        TRAINED["fedrecgel"].recommend_all(path)
+    assert path.read_text() == "old"

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedrecgel.errors import ConfigError
+from fedrecgel.studies.presets import Presets
+
+
+@pytest.fixture
+def configs(tmp_path: Path) -> Path:
+    (tmp_path / "demo.toml").write_text('[method]\nname = "fedrecgel"\nrho_co = 0.3\nserver_lr = 0.9\n')
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "fedncf.toml").write_text(
+        "# Found by hand,\n# on Sunday.\n"
+        '[data]\nname = "demo"\n[method]\nname = "fedncf"\nserver_lr = 0.007\n[run]\nrounds = 33\n'
+    )
+    return tmp_path
+
+
+def test_published_takes_the_radii_of_the_data_set_and_nothing_else(configs: Path) -> None:
+    origin = Presets(configs).origin("demo", "fedrecgel", "published", 3)
+    method = origin.config.to_dict()["method"]
+    assert (method["rho_co"], method["server_lr"], origin.config.run.seed) == (0.3, 1e-3, 3)
+    assert "demo.toml" in origin.about
+    assert Presets(configs).origin("demo", "fedncf", "published", 0).about == "defaults"
+
+
+def test_tuned_takes_the_file_of_the_method_and_says_so(configs: Path) -> None:
+    origin = Presets(configs).origin("demo", "fedncf", "tuned", 1)
+    assert origin.config.to_dict()["method"]["server_lr"] == 0.007
+    assert origin.config.run.rounds == 33
+    assert origin.about == (configs / "demo" / "fedncf.toml").as_posix()
+    assert origin.heading == "Found by hand, on Sunday."
+
+
+def test_long_trains_more_clients_for_longer(configs: Path) -> None:
+    config = Presets(configs).origin("demo", "fedrecgel", "long", 0).config
+    method = config.to_dict()["method"]
+    assert (method["fraction"], method["server_lr"], method["rho_co"], config.run.rounds) == (0.5, 5e-3, 0.3, 200)
+
+
+def test_a_reference_needs_one_round(configs: Path) -> None:
+    assert Presets(configs, rounds=7).origin("demo", "popularity", "tuned", 0).config.run.rounds == 1
+    assert Presets(configs, rounds=7).origin("demo", "fedncf", "tuned", 0).config.run.rounds == 7
+
+
+def test_a_hyper_parameter_goes_to_the_methods_that_have_it(configs: Path) -> None:
+    presets = Presets(configs, overrides=(("method", "gmf_dim", 4), ("evaluation", "every", 2)))
+    presets.check(["fedncf", "popularity"])
+    assert presets.origin("demo", "fedncf", "published", 0).config.to_dict()["method"]["gmf_dim"] == 4
+    assert presets.origin("demo", "popularity", "published", 0).config.evaluation.every == 2
+    with pytest.raises(ConfigError, match="gmf_dim"):
+        presets.check(["popularity"])

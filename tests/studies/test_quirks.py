@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.results import patch_runner, words, write_csv
+
+from fedrecgel.cli.main import main
+from fedrecgel.methods import METHODS
+from fedrecgel.studies.plan import config_fingerprint
+from fedrecgel.studies.presets import Presets
+from fedrecgel.studies.quirks import ALL, CORRECTED, KINDS, LEAKY, PICKED, QuirksExperiment, single_quirks
+
+
+def rows_of(method: str, *kinds: str, dataset: str = "demo") -> dict[str, dict[str, Any]]:
+    """The settings of every row, by label."""
+    experiment = QuirksExperiment(Presets(Path("configs")), (dataset,), (method,), 1, kinds or KINDS)
+    (entries,) = experiment.entries.values()
+    return {entry.label: entry.origins[0].config.to_dict() for entry in entries}
+
+
+@pytest.mark.parametrize("dataset", ["demo", "filmtrust"])
+@pytest.mark.parametrize("method", [name for name, kind in METHODS.items() if kind.kind == "federated"])
+def test_rows_differ_from_the_corrected_one_in_what_they_name(method: str, dataset: str) -> None:
+    """Without tuned settings, and with some."""
+    rows = rows_of(method, dataset=dataset)
+    usual = rows.pop(CORRECTED)
+    picked = rows.pop(PICKED)
+    assert usual["evaluation"]["selection"] == "validation"
+    assert picked["evaluation"]["selection"] == "test"
+    for label, changed in rows.items():
+        method_changed = {key for key, value in changed["method"].items() if usual["method"].get(key) != value}
+        assert changed["sampling"]["exclude_heldout_from_negatives"] == (label in (LEAKY, ALL))
+        if label == LEAKY:
+            assert not method_changed
+        elif label == ALL:
+            assert method_changed == {"variant", *METHODS[method].variants["native"]}
+        else:
+            assert method_changed == {label.split(" = ")[0]}
+        assert changed["evaluation"] == usual["evaluation"]
+
+
+def test_rows_can_be_chosen() -> None:
+    assert set(single_quirks("gpfedrec")) == {"native_cosine_distance = true"}
+    assert list(rows_of("gpfedrec", "leaky", "native", "picked")) == [CORRECTED, LEAKY, ALL, PICKED]
+    assert list(rows_of("gpfedrec", "native")) == [CORRECTED, ALL]
+    assert list(rows_of("fedncf")) == [CORRECTED, LEAKY, PICKED]
+
+
+def test_worth_is_the_row_minus_the_corrected_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    patch_runner(monkeypatch)
+    csv, out = write_csv(tmp_path / "shop.csv"), tmp_path / "results"
+    assert main(words("quirks", csv, out, "--quiet")) == 0
+    rows = json.loads((out / "quirks.json").read_text())["rows"]
+    usual = {item["row"]["method"]: item for item in rows if item["row"]["label"] == CORRECTED}
+    assert usual
+    assert all(not item["worth"] for item in usual.values())
+    for item in rows:
+        if item["row"]["label"] != CORRECTED:
+            base = usual[item["row"]["method"]]["row"]["cells"]["candidates"]["NDCG@10"]["mean"]
+            own = item["row"]["cells"]["candidates"]["NDCG@10"]["mean"]
+            assert item["worth"]["candidates"]["NDCG@10"]["difference"] == pytest.approx(own - base, abs=1e-12)
+
+
+def test_the_corrected_row_is_the_run_of_the_main_table() -> None:
+    rows = QuirksExperiment(Presets(Path("configs")), ("filmtrust",), ("pfedrec",), 1).entries["filmtrust", "pfedrec"]
+    (corrected,) = (entry for entry in rows if entry.label == CORRECTED)
+    plain = Presets(Path("configs")).origin("filmtrust", "pfedrec", "tuned", 0)
+    assert config_fingerprint(corrected.origins[0].config) == config_fingerprint(plain.config)

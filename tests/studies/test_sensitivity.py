@@ -1,0 +1,56 @@
+"""Which values of a radius differ from none, on ranks made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.ranks import lay_out
+
+from fedrecgel.studies.presets import Presets
+from fedrecgel.studies.records import Record
+from fedrecgel.studies.sensitivity import SensitivityExperiment
+
+GRID = (0.0, 0.1, 1.0)
+
+
+def experiment(grid: tuple[float, ...] = GRID) -> SensitivityExperiment:
+    return SensitivityExperiment(Presets(Path("none")), ("demo",), ("published",), 3, grid)
+
+
+def signs(root: Path, chosen: SensitivityExperiment, hits: dict[float, float]) -> dict[tuple[str, float], int | None]:
+    """Of HR@10 against radius 0; users are hit with these probabilities at each value of rho_co."""
+    records: dict[str, Record] = {}
+    for curve in chosen.curves:
+        chances = {
+            entry.label: hits[value if curve.radius == "rho_co" else 0.0] for value, entry in curve.entries.items()
+        }
+        records |= lay_out(root, curve.entries.values(), chances)
+    points = chosen.reduce(root, records, "command").points
+    return {
+        (point.radius, point.value): point.above_zero["HR@10"].sign if "HR@10" in point.above_zero else None
+        for point in points
+    }
+
+
+def test_a_value_that_hurts_and_one_that_does_nothing(tmp_path: Path) -> None:
+    assert signs(tmp_path, experiment(), {0.0: 0.8, 0.1: 0.8, 1.0: 0.4}) == {
+        ("rho_ur", 0.0): None,
+        ("rho_ur", 0.1): 0,
+        ("rho_ur", 1.0): 0,
+        ("rho_co", 0.0): None,
+        ("rho_co", 0.1): 0,
+        ("rho_co", 1.0): -1,
+    }
+
+
+def test_without_radius_zero_nothing_is_compared(tmp_path: Path) -> None:
+    found = signs(tmp_path, experiment((0.1, 1.0)), {0.0: 0.8, 0.1: 0.8, 1.0: 0.4})
+    assert set(found.values()) == {None}
+
+
+def test_the_other_radius_stays_where_it_is() -> None:
+    for curve in experiment().curves:
+        other = "rho_co" if curve.radius == "rho_ur" else "rho_ur"
+        for value, entry in curve.entries.items():
+            method = entry.origins[0].config.to_dict()["method"]
+            assert (method[curve.radius], method[other]) == (value, curve.fixed)
