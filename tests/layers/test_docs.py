@@ -25,7 +25,7 @@ from fedrecgel.runs.config import Config
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "fedrecgel"
 METHODS_PAGE = ROOT / "docs" / "methods" / "index.md"
-ONE_ROUND = [PACKAGE / "engine" / "run.py", PACKAGE / "methods" / "fedrecgel.py", PACKAGE / "nn" / "sam.py"]
+ONE_ROUND = [PACKAGE / "engine" / "run.py", PACKAGE / "methods" / "fedrecgel.py", PACKAGE / "models" / "sam.py"]
 ONE_ROUND_LIMIT = 150
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGE_NAMES = [str(page.relative_to(ROOT)) for page in PAGES]

@@ -1,5 +1,6 @@
 """The methods; a new one is one file here and one line in METHODS."""
 
+from fedrecgel.errors import ConfigError, unknown
 from fedrecgel.methods.base import Method
 from fedrecgel.methods.cofedrec import CoFedRec
 from fedrecgel.methods.ease import EASE
@@ -32,3 +33,14 @@ METHODS: dict[str, type[Method]] = {
     "gpfedrec": GPFedRec,
     "fedrecgel": FedRecGEL,
 }
+
+
+def find_method(name: str) -> type[Method]:
+    """The class of a method by its name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name not in METHODS:
+        raise ConfigError(unknown("method", name, METHODS))
+    return METHODS[name]
