@@ -187,12 +187,6 @@ class PersonalTable:
             self.bases, self.which, scale, torch.searchsorted(keys, owners), keys % len(self.bases[0]), merged
         )
 
-    def padded(self) -> tuple[Int[Tensor, "C K"], Bool[Tensor, "C K"]]:
-        """The rows each client changed, as a rectangle and its mask."""
-        sizes = self.ptr.diff()
-        mask = torch.arange(int(sizes.max()), device=sizes.device) < sizes[:, None]
-        return torch.zeros_like(mask, dtype=torch.int64).masked_scatter_(mask, self.at), mask
-
     @property
     def n_bytes(self) -> int:
         """As dense as a device holds it."""
@@ -262,6 +256,13 @@ class State:
             return {**self.tensors, **tables}
         stacks = {f"{STACKS}:{name}": value for name, value in self.stacks.items()}
         return {**self.tensors, **tables, **stacks, f"{STACKS}:": self.which}
+
+    @classmethod
+    def start(cls, n_clients: int, common: Tensors, tables: Mapping[str, PersonalTable] | None = None) -> State:
+        """Clients that start with the same tensors, which have no client axis and are kept once."""
+        device = next(iter(common.values())).device
+        which = torch.zeros(n_clients, dtype=torch.int64, device=device)
+        return cls({}, tables or {}, {name: value[None] for name, value in common.items()}, which)
 
     @classmethod
     def unpacked(cls, values: Tensors) -> State:

@@ -3,7 +3,7 @@
 - a batch of C clients equals C batches of one: nothing mixes clients;
 - padding changes nothing;
 - the order in which uploads arrive changes nothing;
-- only the names in `sends` leave the device, and no private tensor does;
+- only the names in `leaves_device` leave it, and no private tensor does;
 - stopping and going on from saved tensors equals not stopping;
 - it learns a checkerboard: even users like even items, odd users odd ones.
 """
@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -92,7 +93,8 @@ def check_only_sends_leaves(method: Method) -> None:
     setting = _Setting(method)
     result = setting.update(torch.arange(4))
     names = {*result.upload.dense, *result.upload.rows}
-    assert names <= method.sends, f"{sorted(names - method.sends)} leave the device but are not in `sends`"
+    declared = method.leaves_device()
+    assert names <= declared, f"{sorted(names - declared)} leave the device but `leaves_device` does not say so"
 
 
 def check_resuming(method: Method) -> None:
@@ -121,9 +123,9 @@ def check_checkerboard(method: Method, rounds: int) -> None:
     server = list(run(method, setting.engine, setting.server, rounds, setting.draws))[-1].server
     everyone = torch.arange(split.n_users)
     down = method.broadcast(server, everyone)
-    received = down.of(method.unpack(down.shared), everyone)
+    history = setting.engine.federation.history(everyone)
     catalogue = torch.arange(split.n_items).expand(split.n_users, -1)
-    scores = method.score(setting.engine.store.read(everyone), received, catalogue)
+    scores = method.score(setting.engine.store.read(everyone), down, history, catalogue)
     same, unseen = torch.from_numpy(own), torch.from_numpy(~shown)
     right = _mean_where(scores, same & unseen) > _mean_where(scores, ~same & unseen)
     assert right.double().mean() >= 0.9, f"the checkerboard is learnt for {right.double().mean():.0%} of users only"
@@ -143,12 +145,11 @@ class _Setting:
     def update(self, ids: Tensor, change: object = None) -> ClientResult:
         """One `client_update`, on a changed batch if asked."""
         down = self.method.broadcast(self.server, ids)
-        batch = self.engine.federation.batch(ids, 0, self.draws)
+        batch = self.engine.federation.batch(ids, 0, self.draws, negatives=self.method.samples_negatives)
         if callable(change):
             batch = change(batch)
         private = self.engine.store.read(ids)
-        received = down.of(self.method.unpack(down.shared), slice(None))
-        return self.method.client_update(private, received, batch, 0, self.draws)
+        return self.method.client_update(private, down, batch, 0, self.draws)
 
 
 def _random_split() -> Split:
@@ -161,7 +162,8 @@ def _random_split() -> Split:
 
 def _widen(batch: ClientBatch, by: int) -> ClientBatch:
     names = ("items", "labels", "mask", "rows", "row_counts", "row_mask", "slots")
-    return replace(batch, **{name: pad(getattr(batch, name), (0, by)) for name in names})
+    wider: dict[str, Any] = {name: pad(getattr(batch, name), (0, by)) for name in names}
+    return replace(batch, **wider)
 
 
 def _sent(result: ClientResult, row: int, setting: _Setting) -> Tensors:

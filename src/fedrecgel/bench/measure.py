@@ -19,11 +19,13 @@ from fedrecgel.data.federation import Federation
 from fedrecgel.data.load import DataSettings, load_data
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
-from fedrecgel.engine.accelerate import accelerated
+from fedrecgel.engine.economies import has_kernel
 from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.methods.base import Method, Problem, Server
 from fedrecgel.methods.fedrecgel import FedRecGEL
+from fedrecgel.models.kernels import allow_kernels
+from fedrecgel.models.neumf import NeuMF
 from fedrecgel.tensors import Ids
 
 
@@ -62,7 +64,7 @@ CASES = {
 
 def flops_per_sample(method: FedRecGEL) -> float:
     """Work of one merged example: base, shared-perturbed and private pass, with the item half of layer 1 gathered."""
-    h1, h2, h3 = method.model.hidden
+    h1, h2, h3 = NeuMF.hidden
     tower = h1 * h2 + h2 * h3
     first = h1 * method.mlp_dim
     base = 3 * tower + 2 * first  # forward, backward, weights; weights and rows of layer 1
@@ -74,11 +76,11 @@ def flops_per_sample(method: FedRecGEL) -> float:
 class Contender:
     """One method in one engine with its own server and store."""
 
-    def __init__(self, method: Method, federation: Federation, workers: int) -> None:
+    def __init__(self, method: Method, federation: Federation, workers: int, *, accelerate: bool = False) -> None:
         self.method, self.draws = method, Draws(0)
         problem = Problem(federation.n_clients, federation.n_items)
         self.store = ClientStore(method, problem, self.draws)
-        settings = LocalSettings(workers=workers)
+        settings = LocalSettings(workers=workers, accelerate=accelerate)
         self.engine = LocalEngine(method, federation, Plain(), self.store, self.draws, settings)
         self.server: Server = method.init_server(problem, self.draws)
         self.round = 0
@@ -90,7 +92,8 @@ class Contender:
     def train(self) -> None:
         """One round."""
         trained = self.engine.train(self.server, self.cohort(), self.round)
-        self.server = self.method.server_update(self.server, trained.inbox, self.round, self.draws)
+        with allow_kernels(self.engine.accelerated):
+            self.server = self.method.server_update(self.server, trained.inbox, self.round, self.draws)
         self.round += 1
 
     def samples(self) -> int:
@@ -167,10 +170,9 @@ def measure(case: Case, data_dir: str | None) -> tuple[dict[str, Any], float]:
     split: Split = load_data(settings).split(candidates=99)
     federation = Federation(split)
     method = FedRecGEL(fraction=case.fraction)
-    native = accelerated(method)
     contenders = {"plain": Contender(method, federation, 1)}
-    if native is not None:
-        contenders["accelerated"] = Contender(native, federation, 1)
+    if has_kernel(method):
+        contenders["accelerated"] = Contender(method, federation, 1, accelerate=True)
     for contender in contenders.values():
         contender.train()  # warm up
     rss = peak_rss_gb()
@@ -189,7 +191,7 @@ def measure(case: Case, data_dir: str | None) -> tuple[dict[str, Any], float]:
     peak = median(peaks)
     same = {"clients": len(contenders["plain"].cohort()), "peak_rss_gb": rss}
     rows = {name: {**same, **row_of(pace, naive_pace, flops_per_sample(method), peak)} for name, pace in paces.items()}
-    workers = {name: _two_workers(c.method, federation) for name, c in contenders.items()} if case.evaluate else {}
+    workers = {name: _two_workers(method, federation, name) for name in contenders} if case.evaluate else {}
     return {**rows["plain"], "accelerated": rows.get("accelerated"), "two_workers_speedup": workers}, peak
 
 
@@ -209,9 +211,9 @@ def spread(cohort: Ids, lengths: Int[Tensor, " C"], n: int) -> Int[Tensor, " S"]
     return by_length[((torch.arange(n) + 0.5) * len(cohort) / n).long()]
 
 
-def _two_workers(method: Method, federation: Federation) -> float:
+def _two_workers(method: Method, federation: Federation, name: str) -> float:
     """Wall time of a round on one worker over that of the same round on two."""
-    one, two = Contender(method, federation, 1), Contender(method, federation, 2)
+    one, two = (Contender(method, federation, workers, accelerate=name == "accelerated") for workers in (1, 2))
     for contender in (one, two):
         contender.train()  # warm up
     return median(wall_seconds(one.train) / wall_seconds(two.train) for _ in range(9))

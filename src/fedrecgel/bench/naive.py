@@ -17,7 +17,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedrecgel.data.federation import Federation
 from fedrecgel.methods.fedrecgel import FedRecGEL
-from fedrecgel.models.sam import EPSILON
+from fedrecgel.models.gradients import EPSILON
 from fedrecgel.tensors import Ids, Tensors
 
 Examples = tuple[Tensor, Tensor]

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from msgspec import Meta
 from torch import Tensor
 
+from fedrecgel.data.history import History
 from fedrecgel.data.item_sets import IntArray, ItemSets
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
@@ -52,6 +53,8 @@ class ClientBatch:
     row_mask: Bool[Tensor, "C K"]
     slots: Int[Tensor, "C L"]
     """items[c, l] == rows[c, slots[c, l]]."""
+    history: History
+    """All training rows of these clients, whatever is drawn this round."""
 
     @property
     def n_examples(self) -> Int[Tensor, " C"]:
@@ -143,19 +146,23 @@ class Federation:
         """Size of the catalogue."""
         return self.split.n_items
 
-    def n_examples(self, ids: Ids) -> Int[Tensor, " C"]:
+    def history(self, ids: Ids) -> History:
+        """What these clients' devices know of themselves."""
+        return History(self.split.train, ids, self.device)
+
+    def n_examples(self, ids: Ids, *, negatives: bool = True) -> Int[Tensor, " C"]:
         """|S_u| of each client: known before anything is drawn."""
         train, users = self.split.train, ids.numpy()
         positives = train.n_rows(users) if self.settings.repeats else train.sizes(users)
-        return torch.from_numpy(positives * (1 + self.settings.negatives))
+        return torch.from_numpy(positives * (1 + self.settings.negatives * negatives))
 
-    def batch(self, ids: Ids, round: int, draws: Draws) -> ClientBatch:
+    def batch(self, ids: Ids, round: int, draws: Draws, *, negatives: bool = True) -> ClientBatch:
         """This round's examples of some clients; the same whatever other clients are in the batch."""
-        return self.examples(ids, round, draws).batch(0, len(ids))
+        return self.examples(ids, round, draws, negatives=negatives).batch(0, len(ids))
 
-    def examples(self, ids: Ids, round: int, draws: Draws) -> Examples:
-        """Draw this round's examples of many clients at once."""
-        train, k = self.split.train, self.settings.negatives
+    def examples(self, ids: Ids, round: int, draws: Draws, *, negatives: bool = True) -> Examples:
+        """Draw this round's examples of many clients at once; without negatives, their own items alone."""
+        train, k = self.split.train, self.settings.negatives * negatives
         users = ids.numpy()
         drawn = round if self.settings.redraw else 0
         owner, at = train.flat(users)
@@ -166,9 +173,9 @@ class Federation:
         shuffled = np.lexsort((draws.uniform("order", drawn, client, nth), owner))
         at, nth = at[shuffled], nth[shuffled]  # owners and clients are sorted already
         numbers = nth[:, None] * k + np.arange(k)[None, :]
-        negatives = self._avoided.outside(client, draws.uniform("negatives", drawn, client[:, None], numbers))
-        items = np.concatenate([train.items[at][:, None], negatives], axis=1).reshape(-1)
-        counts = np.concatenate([train.counts[at][:, None], np.zeros_like(negatives)], axis=1).reshape(-1)
+        others = self._avoided.outside(client, draws.uniform("negatives", drawn, client[:, None], numbers))
+        items = np.concatenate([train.items[at][:, None], others], axis=1).reshape(-1)
+        counts = np.concatenate([train.counts[at][:, None], np.zeros_like(others)], axis=1).reshape(-1)
         keys = np.repeat(owner, 1 + k) * self.n_items + items
         distinct, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
         clients = np.arange(len(users) + 1)
@@ -181,6 +188,7 @@ class Federation:
             rows=distinct % self.n_items,
             row_counts=counts[first],
             inverse=inverse,
+            train=train,
             dtype=self.dtype,
             device=self.device,
         )
@@ -200,6 +208,7 @@ class Examples:
     row_counts: IntArray
     inverse: IntArray
     """Where in `rows` each example's item stands."""
+    train: ItemSets
     dtype: torch.dtype
     device: torch.device
 
@@ -217,6 +226,7 @@ class Examples:
             row_counts=self._padded(row_mask, self.row_counts[rows]),
             row_mask=torch.from_numpy(row_mask).to(self.device),
             slots=self._padded(mask, self.inverse[here] - offsets),
+            history=History(self.train, self.ids[first:last], self.device),
         )
 
     def _padded(self, mask: npt.NDArray[np.bool_], values: npt.NDArray[np.generic]) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +20,8 @@ class ItemSets:
     """User u's items are items[ptr[u]:ptr[u + 1]]."""
     items: npt.NDArray[np.int32]
     counts: npt.NDArray[np.int32]
+    recency: npt.NDArray[np.int32] | None = None
+    """0 for the user's latest item, 1 for the one before, …; None where the order is not known."""
 
     @cached_property
     def _gaps(self) -> IntArray:
@@ -36,6 +38,23 @@ class ItemSets:
     ) -> ItemSets:
         """Sort and merge rows."""
         keys, counts = np.unique(users.astype(np.int64) * n_items + items, return_counts=True)
+        return cls._from_keys(keys, counts, n_users, n_items)
+
+    @classmethod
+    def from_latest_first(
+        cls, users: npt.NDArray[np.int32], items: npt.NDArray[np.int32], n_users: int, n_items: int
+    ) -> ItemSets:
+        """The same for rows by user, each user's latest first, of which the order is kept."""
+        rows = users.astype(np.int64) * n_items + items
+        keys, first, counts = np.unique(rows, return_index=True, return_counts=True)
+        found = cls._from_keys(keys, counts, n_users, n_items)
+        recency = np.empty(len(keys), dtype=np.int32)
+        by_time = np.argsort(first)  # by user still: a user's rows follow each other in both orders
+        recency[by_time] = np.arange(len(keys)) - np.repeat(found.ptr[:-1], np.diff(found.ptr))
+        return replace(found, recency=recency)
+
+    @classmethod
+    def _from_keys(cls, keys: IntArray, counts: IntArray, n_users: int, n_items: int) -> ItemSets:
         ptr = np.searchsorted(keys, np.arange(n_users + 1, dtype=np.int64) * n_items)
         return cls(n_items, ptr.astype(np.int64), (keys % n_items).astype(np.int32), counts.astype(np.int32))
 
@@ -80,6 +99,8 @@ class ItemSets:
         r + (number of own items before it).
         """
         k = uniform.shape[1]
+        if k == 0:
+            return np.empty(uniform.shape, dtype=np.int64)
         free = self.n_items - self.sizes(users)
         ranks = np.empty(uniform.shape, dtype=np.int64)
         for i in range(k):

@@ -138,7 +138,10 @@ def leave_one_out(interactions: Interactions, settings: SplitSettings | None = N
         if not len(users):
             raise DataError("A validation item needs a user with two different items. Found none; leave it out.")
         validation_candidates = _candidates("validation", observed, settings)
-    train = ItemSets.from_pairs(interactions.users[in_training], interactions.items[in_training], n_users, n_items)
+    training = latest[in_training[latest]]
+    ordered = interactions.times is not None or settings.untimed == "file-order"
+    merge = ItemSets.from_latest_first if ordered else ItemSets.from_pairs
+    train = merge(interactions.users[training], interactions.items[training], n_users, n_items)
     return Split(
         interactions,
         settings,

@@ -17,7 +17,7 @@ class Trained(NamedTuple):
     """What a cohort sent, its mean loss, what travelled, how many answers count, how many were refused and why."""
 
     inbox: Inbox
-    loss: Float[Tensor, ""]
+    loss: Float[Tensor, ""] | None
     bytes_up: int
     bytes_down: int
     n_answers: int

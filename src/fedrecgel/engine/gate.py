@@ -12,12 +12,15 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Annotated, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from msgspec import Meta
 from torch import Tensor
 
 from fedrecgel.data.federation import ClientBatch
+from fedrecgel.data.history import History
+from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import ClientResult, Method, Problem, Server, Upload
 from fedrecgel.tensors import Factors, Summed, Tensors
@@ -42,12 +45,15 @@ def sift(result: ClientResult, settings: GateSettings) -> ClientResult:
 
     Uploads that were summed early can only be judged together.
     """
-    good = admissible(result.upload, settings) & torch.isfinite(result.loss)
+    good = admissible(result.upload, settings)
+    if result.loss is not None:
+        good &= torch.isfinite(result.loss)
     if good.all():
         return result
     if any(isinstance(value, Summed) for value in result.upload.dense.values()):
         good = torch.zeros_like(good)
-    return ClientResult(result.private.of(good.nonzero()[:, 0]), chosen(result.upload, good), result.loss[good])
+    loss = None if result.loss is None else result.loss[good]
+    return ClientResult(result.private.of(good.nonzero()[:, 0]), chosen(result.upload, good), loss)
 
 
 def admissible(upload: Upload, settings: GateSettings) -> Bool[Tensor, " C"]:
@@ -120,6 +126,8 @@ class Form(NamedTuple):
 def form_of(method: Method, server: Server, problem: Problem, round: int) -> dict[str, Form]:
     """The form of an upload, from a client made up on the spot: nothing that arrives decides it."""
     pair = torch.tensor([[0, 1]], device=problem.device)
+    first, once = np.zeros(1, dtype=np.int32), np.ones(1, dtype=np.int32)
+    rows = ItemSets(problem.n_items, np.array([0, 1]), items=first, counts=once, recency=first)
     made_up = ClientBatch(
         ids=torch.tensor([0]),
         items=pair,
@@ -129,13 +137,11 @@ def form_of(method: Method, server: Server, problem: Problem, round: int) -> dic
         row_counts=1 - pair,
         row_mask=torch.ones_like(pair, dtype=torch.bool),
         slots=pair,
+        history=History(rows, torch.tensor([0]), problem.device),
     )
     draws = Draws(0)
-    down = method.broadcast(server, made_up.ids)
-    received = down.of(method.unpack(down.shared), slice(None))
-    upload = method.client_update(
-        method.init_clients(problem, made_up.ids, draws), received, made_up, round, draws
-    ).upload
+    private, down = method.init_clients(problem, made_up.ids, draws), method.broadcast(server, made_up.ids)
+    upload = method.client_update(private, down, made_up, round, draws).upload
     forms = {}
     for name, value in upload.dense.items():
         one = value.value if isinstance(value, Summed) else (value.each() if isinstance(value, Factors) else value)[0]

@@ -23,14 +23,16 @@ from fedrecgel.channels.base import Channel
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.split import NO_ITEM
 from fedrecgel.draws import Draws
-from fedrecgel.engine.accelerate import NativeScores
 from fedrecgel.engine.base import Trained
 from fedrecgel.engine.chunks import chunks_of
+from fedrecgel.engine.economies import footprint, has_kernel
 from fedrecgel.engine.gate import GateSettings, sift
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.errors import RunError
 from fedrecgel.evaluation.ranking import Ranks, rank_against
-from fedrecgel.methods.base import ClientResult, Download, Method, Server, Upload
+from fedrecgel.methods.base import ClientResult, Download, Method, Need, Server, Upload
+from fedrecgel.models.kernels import allow_kernels
+from fedrecgel.models.kernels.compiler import usable
 from fedrecgel.tables import State
 from fedrecgel.tensors import Ids, n_bytes
 
@@ -78,6 +80,10 @@ class LocalEngine:
     ) -> None:
         self.method, self.federation, self.channel, self.store, self.draws = method, federation, channel, store, draws
         self.settings, self.gate = settings or LocalSettings(), gate or GateSettings()
+        plain = channel.reveals == Need.EACH  # what a kernel has summed can be neither masked nor encrypted one by one
+        fits = self.settings.accelerate and plain and usable(federation.dtype, federation.device)
+        self.accelerated = fits and has_kernel(method)
+        """Whether compiled back ends of models are in use: decided here and nowhere else."""
         keep_freed_memory()
         # One intra-op thread each, as `one_thread`; so sums keep one order, too.
         self._n_workers = self.settings.workers or available_cores()
@@ -109,45 +115,46 @@ class LocalEngine:
         Chunks are summed in their own order whatever the number of workers, so the result is the same to the bit. What
         the devices learnt is kept only after the last chunk, so an interrupted round leaves no trace.
         """
-        lengths = self.federation.n_examples(cohort)
+        negatives = self.method.samples_negatives
+        lengths = self.federation.n_examples(cohort, negatives=negatives)
         order = torch.argsort(lengths, descending=True, stable=True)  # clients of similar length need little padding
-        drawn = self._begin(lambda: self.federation.examples(cohort[order], round, self.draws))
+        drawn = self._begin(lambda: self.federation.examples(cohort[order], round, self.draws, negatives=negatives))
         opened = self.channel.open(down)  # every device does; a simulator once for all
-        shared = self.method.unpack(opened.shared)
         needs, examples = self.method.server_needs, drawn()
 
         def train_chunk(chunk: tuple[int, int]) -> ClientResult:
             batch = examples.batch(*chunk)
-            received = opened.of(shared, order[slice(*chunk)])
-            with torch.inference_mode(not self.method.autograd):
+            received = opened.of(order[slice(*chunk)])
+            with allow_kernels(self.accelerated):
                 result = self.method.client_update(self.store.read(batch.ids), received, batch, round, self.draws)
-                result = sift(result, self.gate)
+            result = sift(result, self.gate)
             sealed = self.channel.seal(result.upload, self.federation.n_items, round)
             return result._replace(upload=self.channel.fold(sealed, needs))
 
         learnt: list[tuple[Ids, State]] = []
         losses: list[Tensor] = []
-        bytes_up = 0
+        bytes_up = n_answers = 0
 
         def uploads() -> Iterator[Upload]:
-            nonlocal bytes_up
-            weights = self.method.footprint(lengths[order], self.federation.n_items)
+            nonlocal bytes_up, n_answers
+            weights = footprint(self.method, lengths[order], self.federation.n_items, compiled=self.accelerated)
             for result in self._in_order(train_chunk, chunks_of(weights, self.settings.chunk_examples)):
                 ids = result.upload.ids
                 if len(ids):
                     learnt.append((ids, result.private))
-                    losses.append(result.loss)
+                    n_answers += len(ids)
+                    if result.loss is not None:
+                        losses.append(result.loss)
                     bytes_up += len(ids) * result.upload.n_bytes(self.federation.n_items)
                     yield result.upload
 
         inbox = self.channel.collect(uploads(), self.federation.n_items, needs)
         for ids, private in learnt:
             self.store.write(ids, private)
-        n_answers = sum(len(loss) for loss in losses)
         n_refused = len(cohort) - n_answers
         return Trained(
             inbox,
-            loss=torch.cat(losses).mean() if losses else torch.tensor(torch.nan),
+            loss=torch.cat(losses).mean() if losses else None,
             bytes_up=bytes_up,
             bytes_down=len(cohort) * n_bytes(down.shared) + down.own_bytes,
             n_answers=n_answers,
@@ -195,10 +202,9 @@ class LocalEngine:
         split = self.federation.split
         (test, candidates), everyone = self._held_out(held_out), self.ranked(held_out).numpy()
         per_client = split.n_items if against == "catalogue" else candidates.shape[1] + 1
-        blocks = 8 if isinstance(self.method, NativeScores) else 1  # the kernel cuts them into small ones itself
+        blocks = 8 if self.accelerated else 1  # a kernel cuts them into small ones itself
         size = max(1, blocks * self.settings.chunk_scores // per_client)
         down = self.channel.open(down)
-        shared = self.method.unpack(down.shared)
 
         # Written in place: small results left between the large blocks would keep the allocator from reusing them.
         ranks = Ranks(*torch.empty(2, len(everyone), dtype=torch.int64))
@@ -210,11 +216,12 @@ class LocalEngine:
             else:
                 others = np.sort(candidates[users], axis=1)  # neighbours in the table are found faster
                 items = torch.from_numpy(np.concatenate([test[users, None], others], axis=1).astype(np.int64))
-            scores = self.method.score(
-                self.store.look(torch.from_numpy(users)),
-                down.of(shared, slice(start, start + size)),
-                items.to(self.federation.device),
-            ).cpu()
+            ids = torch.from_numpy(users)
+            received, history = down.of(slice(start, start + size)), self.federation.history(ids)
+            with allow_kernels(self.accelerated):
+                scores = self.method.score(
+                    self.store.look(ids), received, history, items.to(self.federation.device)
+                ).cpu()
             if against == "catalogue":
                 target = torch.from_numpy(test[users])[:, None]
                 unseen = scores.masked_fill(self._observed(users), -torch.inf).scatter(1, target, -torch.inf)

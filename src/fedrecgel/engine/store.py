@@ -26,17 +26,15 @@ class ClientStore:
 
     def __init__(self, method: Method, problem: Problem, draws: Draws) -> None:
         self._initial: Callable[[Ids], State] = lambda ids: method.init_clients(problem, ids, draws)
-        first, self._n_clients = self._initial(torch.zeros(2, dtype=torch.int64)), problem.n_clients
-        common = {name: value for name, value in first.tensors.items() if value.stride(0) == 0}
+        first, self._n_clients = self._initial(torch.zeros(1, dtype=torch.int64)), problem.n_clients
         self._tensors = {
             name: lazy_zeros((problem.n_clients, *value.shape[1:]), value.dtype, value.device)
             for name, value in first.tensors.items()
-            if name not in common
         }
         self._stacks: Tensors = {}
         self._which = torch.full((problem.n_clients,), START)
         self._n_places = START + 1
-        self._stack({name: value[:1] for name, value in common.items()})
+        self._stack(first.stacks)
         self._tables = {name: table.singles()[:1] * problem.n_clients for name, table in first.tables.items()}
         self._awake = torch.zeros(problem.n_clients, dtype=torch.bool)
         """Clients whose own initial tensors were drawn."""
@@ -82,8 +80,7 @@ class ClientStore:
         fresh = ids[~self._awake[ids]]
         if len(fresh) and self._tensors:
             for name, value in self._initial(fresh).tensors.items():
-                if name in self._tensors:
-                    self._tensors[name][fresh] = value
+                self._tensors[name][fresh] = value
         self._awake[fresh] = True
 
     def everyone(self) -> State:

@@ -7,10 +7,11 @@ A method knows no engine, no channel, no file and no clock. It holds no tensors:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from threading import Lock
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -18,11 +19,13 @@ from msgspec import Meta
 from torch import Tensor
 
 from fedrecgel.data.federation import ClientBatch
+from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
-from fedrecgel.numerics.counts import CountMatrix, remember
-from fedrecgel.tables import Index, ItemTable, PersonalTable, State
+from fedrecgel.numerics.counts import CountMatrix
+from fedrecgel.tables import Index, ItemTable, State
 from fedrecgel.tensors import Factors, Ids, Summed, Tensors, n_bytes
 
+T = TypeVar("T")
 Rate = Annotated[float, Meta(gt=0)]
 Radius = Annotated[float, Meta(ge=0)]
 Fraction = Annotated[float, Meta(gt=0, le=1)]
@@ -63,11 +66,22 @@ class Download:
     """One slice per client."""
     tables: Mapping[str, ItemTable] = field(default_factory=dict)
     """One item table per client, gathered where it is read."""
+    _derived: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
 
-    def of(self, shared: Tensors, index: Index) -> Download:
-        """What some of the clients received, with the shared part as they unpacked it."""
+    def of(self, index: Index) -> Download:
+        """What some of the clients received."""
         tables = {name: table[index] for name, table in self.tables.items()}
-        return Download(shared, {name: value[index] for name, value in self.each.items()}, tables)
+        return replace(self, each={name: value[index] for name, value in self.each.items()}, tables=tables)
+
+    def derive(self, compute: Callable[[Tensors], T]) -> T:
+        """What a device computes from the shared part before it trains or scores; once for each download."""
+        with self._lock:
+            name = f"{compute.__module__}.{compute.__qualname__}"
+            if name not in self._derived:
+                self._derived[name] = compute(self.shared)
+            found: T = self._derived[name]
+            return found
 
     @property
     def own_bytes(self) -> int:
@@ -107,7 +121,8 @@ class ClientResult(NamedTuple):
 
     private: State
     upload: Upload
-    loss: Float[Tensor, " C"]
+    loss: Float[Tensor, " C"] | None = None
+    """None for a method that minimises none."""
 
 
 class Need(IntEnum):
@@ -147,11 +162,9 @@ class Method(ABC):
     variants: ClassVar[Mapping[str, Mapping[str, object]]] = {}
     """Named sets of hyper-parameters."""
     one_round: ClassVar[bool] = False
-    """Whether one round says it all; `run.rounds` is then 1 unless asked otherwise."""
+    """One round suffices; `run.rounds` defaults to 1."""
     draws_nothing: ClassVar[bool] = False
     """Whether every seed gives the same result, so that experiments need one."""
-    autograd: ClassVar[bool] = True
-    """Whether `client_update` may ask PyTorch for gradients; one that writes them out saves the bookkeeping."""
 
     fraction: Fraction = 0.1
     """Share of clients drawn each round."""
@@ -161,13 +174,14 @@ class Method(ABC):
         """What `server_update` reads from the inbox."""
         return Need.SUM
 
+    @property
+    def samples_negatives(self) -> bool:
+        """Whether a batch holds negatives, drawn anew each round; else it holds the client's own items alone."""
+        return True
+
     def leaves_device(self) -> frozenset[str]:
         """Names that leave the device at these hyper-parameters."""
         return self.sends
-
-    def footprint(self, n_examples: Int[Tensor, " C"], n_items: int) -> Int[Tensor, " C"]:
-        """How many examples' worth of memory a client takes: a simulator trains as many together as fit its budget."""
-        return n_examples
 
     @abstractmethod
     def init_server(self, problem: Problem, draws: Draws) -> Server:
@@ -175,7 +189,7 @@ class Method(ABC):
 
     @abstractmethod
     def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
-        """State of clients that never trained. Tables, and tensors expanded over clients, are the same for all."""
+        """State of clients that never trained. Tables, and what `State.start` takes, are the same for all."""
 
     def cohort(self, server: Server, population: Int[Tensor, " m"], round: int, draws: Draws) -> Ids:
         """Who trains this round: ⌊fraction · m⌋ clients, at least one, uniformly without replacement."""
@@ -186,10 +200,6 @@ class Method(ABC):
     def broadcast(self, server: Server, ids: Ids) -> Download:
         """What these clients receive."""
         return Download(server.shared)
-
-    def unpack(self, shared: Tensors) -> Tensors:
-        """What a device computes from the download before it trains or scores; a simulator does it once for all."""
-        return shared
 
     @abstractmethod
     def client_update(
@@ -202,40 +212,83 @@ class Method(ABC):
         """The server after a round; may write into the memory of the server it is given."""
 
     @abstractmethod
-    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
-        """Scores of items for each client; higher ranks first."""
+    def score(
+        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+    ) -> Float[Tensor, "C M"]:
+        """Scores of items for each client, which knows its own training rows; higher ranks first."""
+
+
+def local_epochs(
+    step: Callable[[T, Float[Tensor, "C K"], Float[Tensor, " C"]], tuple[T, Float[Tensor, " C"]]],
+    start: T,
+    batch: ClientBatch,
+    epochs: int,
+    size: int,
+    round: int,
+    draws: Draws,
+) -> tuple[T, Float[Tensor, " C"]]:
+    """Epochs of mini-batches on every device; where they end, and each client's mean loss.
+
+    Args:
+        step: from a state, the weights of the mini-batch's items and 1 for each client that has examples in it, else 0,
+            to the next state and each client's loss; with weights of 0 it must change nothing of a client.
+        start: the first state.
+        batch: the round's examples.
+        epochs: passes over them.
+        size: examples in a mini-batch.
+        round: of which these are the examples.
+        draws: shuffles them.
+    """
+    state = start
+    losses, batches = (batch.labels.new_zeros(len(batch.ids)) for _ in range(2))
+    for epoch in range(epochs):
+        for weights in batch.steps(size, round, draws, epoch):
+            active = (weights.sum(1) > 0).to(losses.dtype)
+            state, loss = step(state, weights, active)
+            losses += loss
+            batches += active
+    return state, losses / batches.clamp(min=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Centralised(Method):
-    """Base of ceilings: every client hands over its history, and the server fits to all of them at once."""
+class HistorySent(Method):
+    """Base of methods whose clients send how often each of their items occurs, and learn nothing of their own."""
 
-    kind: ClassVar[Literal["federated", "reference", "centralised"]] = "centralised"
-    sends: ClassVar[frozenset[str]] = frozenset({"interactions"})
     one_round: ClassVar[bool] = True
 
     fraction: Fraction = 1.0
     """Share of clients drawn each round; the others' histories are left out."""
 
     @property
-    def server_needs(self) -> Need:
-        """Every history: nothing is federated here."""
-        return Need.EACH
+    def samples_negatives(self) -> bool:
+        """Own items are all there is."""
+        return False
 
     def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
-        """No own items yet."""
-        return State(tables={"own": PersonalTable.common(problem.tensor(torch.zeros(problem.n_items, 1)), len(ids))})
+        """Nothing private is learnt."""
+        return State()
 
     def client_update(
         self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
     ) -> ClientResult:
-        """Hand over the own counts, and remember them for scoring."""
+        """Send how often each item occurs in the own training rows."""
+        (name,) = self.sends
         counts = batch.row_counts.to(batch.labels.dtype).unsqueeze(2)
         ones = torch.ones(len(batch.ids), dtype=counts.dtype, device=counts.device)
-        upload = Upload(batch.ids, {}, {"interactions": counts}, batch.rows, ones)
-        return ClientResult(
-            State(tables={"own": remember(private.tables["own"], batch)}), upload, torch.zeros_like(ones)
-        )
+        return ClientResult(private, Upload(batch.ids, {}, {name: counts}, batch.rows, ones))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Centralised(HistorySent):
+    """Base of ceilings: every client hands over its history, and the server fits to all of them at once."""
+
+    kind: ClassVar[Literal["federated", "reference", "centralised"]] = "centralised"
+    sends: ClassVar[frozenset[str]] = frozenset({"interactions"})
+
+    @property
+    def server_needs(self) -> Need:
+        """Every history: nothing is federated here."""
+        return Need.EACH
 
     def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
         """Fit to the histories of this round's cohort."""

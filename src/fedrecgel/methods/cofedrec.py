@@ -6,8 +6,9 @@ Idea: every client keeps an item table of its own. Each round the server cluster
 item cluster and one client, finds the clients whose view of that cluster is similar, and gives them the mean of their
 tables. The item clusters also travel to the clients, as labels of a supervised contrastive term on their tables.
 
-Paper to code: local steps `client_update`; contrastive term `nn.contrast.contrast`; item clusters `nn.cluster.kmeans`;
-group of similar users up to the elbow of their similarities `_group` and `nn.cluster.elbow`.
+Paper to code: local steps `client_update`; contrastive term `models.contrast.contrast`; item clusters
+`numerics.cluster.kmeans`; group of similar users up to the elbow of their similarities `_group` and
+`numerics.cluster.elbow`.
 
 Deviations: as in the released code, one group is formed per round, everybody else keeps the own table, and the mean
 table is never sent. The group's table is not written onto devices: it waits in the next download, and `score` sees it
@@ -29,6 +30,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from fedrecgel.data.federation import ClientBatch
+from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import (
     ClientResult,
@@ -43,10 +45,11 @@ from fedrecgel.methods.base import (
     Server,
     Size,
     Upload,
+    local_epochs,
 )
+from fedrecgel.models.contrast import contrast
 from fedrecgel.models.linear import alternate, linear_scores, linear_start
 from fedrecgel.numerics.cluster import elbow, kmeans
-from fedrecgel.numerics.contrast import contrast
 from fedrecgel.tables import NO_TABLE, StackedTable, State
 from fedrecgel.tensors import Ids
 
@@ -95,10 +98,6 @@ class CoFedRec(Method):
         """It compares clients with each other."""
         return Need.EACH
 
-    def footprint(self, n_examples: Int[Tensor, " C"], n_items: int) -> Int[Tensor, " C"]:
-        """A client trains its whole table."""
-        return torch.full_like(n_examples, max(1, n_items // 4))
-
     def init_server(self, problem: Problem, draws: Draws) -> Server:
         """No labels and no groups yet."""
         labels = torch.full((problem.n_items,), UNLABELLED, dtype=torch.int64, device=problem.device)
@@ -113,8 +112,7 @@ class CoFedRec(Method):
         """The same score function and table, N(0, 1), for all."""
         layer = problem.tensor(linear_start(self.dim, (self.dim + 1,), draws.generator("init/score")))
         start = problem.tensor(draws.generator("init/items").standard_normal((problem.n_items, self.dim)))
-        tensors = {"w": layer[:-1].expand(len(ids), -1), "b": layer[-1].expand(len(ids))}
-        return State({**tensors, "items": self._stored(start).expand(len(ids), -1, -1)})
+        return State.start(len(ids), {"w": layer[:-1], "b": layer[-1], "items": self._stored(start)})
 
     def broadcast(self, server: Server, ids: Ids) -> Download:
         """Item labels for all; the group's table for who was in one since it last trained."""
@@ -127,39 +125,30 @@ class CoFedRec(Method):
         self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
     ) -> ClientResult:
         """Score function and table in turn; the contrastive term moves every row."""
-        w, b, labels = private["w"], private["b"], down.shared["labels"]
-        table, client = self._table(private, down), torch.arange(len(b), device=b.device)[:, None]
+        labels, table = down.shared["labels"], self._table(private, down)
         labelled = self.reg > 0 and bool((labels != UNLABELLED).all())
+        anchors = self._anchors(len(labels), round, draws) if labelled else None
+        temperatures = {"temperature": self.temperature, "base_temperature": self.base_temperature}
+        client = torch.arange(len(table), device=table.device)[:, None]
         lr_items = self.lr * table.shape[1] * self.lr_eta
-        losses, batches = torch.zeros_like(b), torch.zeros_like(b)
-        for epoch in range(self.epochs):
-            for weights in batch.steps(self.batch_size, round, draws, epoch):
-                active = (weights.sum(1) > 0).to(b.dtype)
-                loss, w, b, rows = alternate(
-                    table[client, batch.rows],
-                    w,
-                    b,
-                    batch.row_labels,
-                    weights,
-                    lr=self.lr,
-                    saturating=self.saturating_bce,
-                )
-                if labelled:
-                    term, gradient = self.contrast(table, labels, self._anchors(len(labels), round, draws))
-                    loss = loss + self.reg * term * active
-                    table.sub_(gradient * (lr_items * self.reg * active)[:, None, None])
-                table.index_put_((client, batch.rows), -lr_items * rows, accumulate=True)
-                losses += loss
-                batches += active
+
+        def step(
+            layer: tuple[Tensor, Tensor], weights: Float[Tensor, "C K"], active: Float[Tensor, " C"]
+        ) -> tuple[tuple[Tensor, Tensor], Float[Tensor, " C"]]:
+            rows = table[client, batch.rows]
+            loss, w, b, gradient = alternate(rows, *layer, batch.row_labels, weights, self.lr, self.saturating_bce)
+            if labelled:
+                term, slope = contrast(table, labels, anchors, **temperatures)
+                loss = loss + self.reg * term * active
+                table.sub_(slope * (lr_items * self.reg * active)[:, None, None])
+            table.index_put_((client, batch.rows), -lr_items * gradient, accumulate=True)
+            return (w, b), loss
+
+        start = (private["w"], private["b"])
+        (w, b), loss = local_epochs(step, start, batch, self.epochs, self.batch_size, round, draws)
         kept = self._stored(table)
         upload = Upload(batch.ids, {"items": kept}, {}, batch.rows[:, :0], torch.ones_like(b))
-        return ClientResult(State({"w": w, "b": b, "items": kept}), upload, losses / batches.clamp(min=1))
-
-    def contrast(
-        self, tables: Float[Tensor, "C n d"], labels: Int[Tensor, " n"], anchors: Int[Tensor, " a"] | None
-    ) -> tuple[Float[Tensor, " C"], Float[Tensor, "C n d"]]:
-        """The contrastive term of each table and its gradient."""
-        return contrast(tables, labels, anchors, temperature=self.temperature, base_temperature=self.base_temperature)
+        return ClientResult(State({"w": w, "b": b, "items": kept}), upload, loss)
 
     def _table(self, private: State, down: Download) -> Float[Tensor, "C n d"]:
         """The own table, or the group's if it is newer; in the precision of the run."""
@@ -207,7 +196,9 @@ class CoFedRec(Method):
         curve[0] = float(items.sum())
         return order[: elbow(curve) + 1].tolist()
 
-    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+    def score(
+        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+    ) -> Float[Tensor, "C M"]:
         """The own score function on the own table, or on the group's if it is newer."""
         rows = private.rows("items", items)
         if "group" in down.tables:

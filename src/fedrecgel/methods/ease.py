@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods.base import Centralised, Download, Problem, Rate, Server
@@ -60,10 +61,11 @@ class EASE(Centralised):
             weights[first:last, first:last].fill_diagonal_(0)
         return {"weights": weights}
 
-    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+    def score(
+        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+    ) -> Float[Tensor, "C M"]:
         """The sum of the own items' rows of B."""
-        own = private.tables["own"]
-        return embedding_bag(own.at, down.shared["weights"], own.ptr[:-1], mode="sum").gather(1, items)
+        return embedding_bag(history.items, down.shared["weights"], history.ptr[:-1], mode="sum").gather(1, items)
 
 
 def _inverse_columns(x: CountMatrix, reg: float) -> Iterator[tuple[int, int, Float[Tensor, "n b"]]]:

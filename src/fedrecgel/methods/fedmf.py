@@ -25,9 +25,9 @@ from typing import ClassVar, Literal
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from fedrecgel.data.federation import ClientBatch
+from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import (
     ClientResult,
@@ -43,6 +43,7 @@ from fedrecgel.methods.base import (
     Size,
     Upload,
 )
+from fedrecgel.models.factors import Walk
 from fedrecgel.tables import State
 from fedrecgel.tensors import Ids
 
@@ -86,16 +87,17 @@ class FedMF(Method):
     examples: Literal["sampled", "positives"] = "sampled"
     """Train on positives and sampled negatives, or on positives alone, which collapses to a constant."""
     precision: Radius = 0.0
-    """Round what is sent to multiples of this, as 1e-5 of the released encryption; 0 does not."""
+    """Round what is sent to multiples of this, as 1e-5 of the released encryption; 0 switches rounding off."""
 
     @property
     def server_needs(self) -> Need:
         """A sum, which may stay encrypted."""
         return Need.LINEAR
 
-    def footprint(self, n_examples: Int[Tensor, " C"], n_items: int) -> Int[Tensor, " C"]:
-        """Many clients together: the loop over examples is long and every step of it small."""
-        return n_examples // 64
+    @property
+    def samples_negatives(self) -> bool:
+        """Not for positives alone."""
+        return self.examples == "sampled"
 
     def init_server(self, problem: Problem, draws: Draws) -> Server:
         """The item table V."""
@@ -109,7 +111,7 @@ class FedMF(Method):
         """User vectors."""
         if self.init == "constant":
             user = torch.full((self.dim,), INIT, dtype=problem.dtype, device=problem.device)
-            return State({"user": user.expand(len(ids), -1)})
+            return State.start(len(ids), {"user": user})
         return State({"user": problem.tensor(INIT * draws.normal("init/user", 0, ids.numpy(), self.dim))})
 
     def client_update(
@@ -118,35 +120,19 @@ class FedMF(Method):
         """Step u through the examples; send the item gradients at the V of the round's start."""
         rows = down.shared["items"][batch.rows]
         counts = batch.mask if self.examples == "sampled" else batch.mask & (batch.labels > 0)
-        walk = self.walk if self.updates == "each" else self._at_once
-        user, gradient, loss = walk(private["user"], rows, batch, counts)
+        if self.updates == "each":
+            user, gradient, loss = self.walk(private["user"], rows, batch.slots, batch.labels, counts)
+        else:
+            user, gradient, loss = self._at_once(private["user"], rows, batch, counts)
         if self.precision > 0:
             gradient = (gradient / self.precision).round() * self.precision
         upload = Upload(batch.ids, {}, {"items": gradient}, batch.rows, torch.ones_like(loss))
         return ClientResult(State({"user": user}), upload, loss / counts.sum(1).clamp(min=1))
 
-    def walk(
-        self, user: Float[Tensor, "C d"], rows: Float[Tensor, "C K d"], batch: ClientBatch, counts: Bool[Tensor, "C L"]
-    ) -> tuple[Float[Tensor, "C d"], Float[Tensor, "C K d"], Float[Tensor, " C"]]:
-        """One example after another: the error at the old u, the item gradient with the new one.
-
-        Only the walk of u is a loop; an example that does not count takes a step of length 0.
-        """
-        client = torch.arange(len(user), device=user.device)
-        items, labels, active = rows[client, batch.slots.T], batch.labels.T, counts.T.to(rows.dtype)
-        decay = 1 - 2 * self.lr * self.reg_user * active[:, :, None]
-        steps: list[tuple[Tensor, Tensor, Tensor]] = []
-        for item, label, weight, kept in zip(items, labels, active, decay, strict=True):
-            score = (user * item).sum(1)
-            error = self._error(score, label).mul_(weight)
-            user = torch.addcmul(user * kept, error[:, None], item, value=-self.lr)
-            steps.append((score, error, user))
-        scores, errors, users = (torch.stack(values) for values in zip(*steps, strict=True))
-        own = self.lr * (errors[:, :, None] * users + 2 * self.reg_item * active[:, :, None] * items)
-        if self.repeated == "last":
-            own *= _last_of_its_slot(batch.slots.T, counts.T)[:, :, None]
-        gradient = torch.zeros_like(rows).index_put_((client, batch.slots.T), own, accumulate=True)
-        return user, gradient, (self._loss(scores, labels) * active).sum(0)
+    @property
+    def walk(self) -> Walk:
+        """One example after another: the error at the old u, the item gradient with the new one."""
+        return Walk(self.lr, self.reg_user, self.reg_item, self.loss, self.repeated)
 
     def _at_once(
         self, user: Float[Tensor, "C d"], rows: Float[Tensor, "C K d"], batch: ClientBatch, counts: Bool[Tensor, "C L"]
@@ -154,32 +140,20 @@ class FedMF(Method):
         """The same with one step of u for all examples."""
         times = torch.zeros_like(batch.row_labels).scatter_add_(1, batch.slots, counts.to(rows.dtype))
         scores = (rows @ user[:, :, None]).squeeze(2)
-        error, loss = self._error(scores, batch.row_labels), self._loss(scores, batch.row_labels)
+        error, loss = self.walk.slope(scores, batch.row_labels), self.walk.value(scores, batch.row_labels)
         decay = 2 * self.reg_user * times.sum(1, keepdim=True) * user
         user = user - self.lr * (((error * times)[:, None] @ rows).squeeze(1) + decay)
         sent = times if self.repeated == "add" else times.clamp(max=1)  # at one u repetitions are all the same
         gradient = self.lr * sent[:, :, None] * (error[:, :, None] * user[:, None] + 2 * self.reg_item * rows)
         return user, gradient, (loss * times).sum(1)
 
-    def _error(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """∂loss/∂score."""
-        return 2 * (scores - labels) if self.loss == "squared" else torch.sigmoid(scores) - labels
-
-    def _loss(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return (scores - labels).square() if self.loss == "squared" else softplus(scores) - labels * scores
-
     def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
         """V ← V - Σ g."""
         gradient = inbox.total() if self.aggregation == "sum" else inbox.mean()
         return Server({"items": server.shared["items"] - self.server_lr * gradient["items"]})
 
-    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+    def score(
+        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+    ) -> Float[Tensor, "C M"]:
         """U · v_j."""
         return (down.shared["items"][items] @ private["user"][:, :, None]).squeeze(2)
-
-
-def _last_of_its_slot(slots: Int[Tensor, "K C"], counts: Bool[Tensor, "K C"]) -> Bool[Tensor, "K C"]:
-    """The last example that counts of each client's item."""
-    position = torch.arange(1, len(slots) + 1, device=slots.device)[:, None] * counts
-    last = torch.zeros_like(slots).scatter_reduce_(0, slots, position, "amax")
-    return counts & (position == last.gather(0, slots))

@@ -3,14 +3,14 @@
 Perifanis and Efraimidis, "Federated Neural Collaborative Filtering", Knowledge-Based Systems 242, 2022,
 https://doi.org/10.1016/j.knosys.2022.108441.
 
-Idea: the NeuMF model is cut in two. User vectors stay on the devices; item tables and the network are learnt together:
-each round a few clients send the gradient of their loss with respect to the shared tensors, and the server steps
-with the mean.
+Idea: the model, NeuMF unless told otherwise, is cut in two. User vectors stay on the devices; item tables and the
+network are learnt together: each round a few clients send the gradient of their loss by the shared tensors, and the
+server steps with the mean.
 
 Paper to code:
 
 ===========================  =====================================================================
-NeuMF, user half / item half  `fedrecgel.models.neumf.NeuMF`
+NeuMF                         `fedrecgel.models.neumf.NeuMF`
 local loss                    sum of chunk means of binary cross-entropy: `ClientBatch.row_weights`
 local user step               `FedNCF.step_user`
 aggregation                   uniform mean of gradients, one Adam step: `FedNCF.server_update`
@@ -23,7 +23,6 @@ after local epochs under secure aggregation: `fedncf-weights`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -32,6 +31,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fedrecgel.data.federation import ClientBatch
+from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import (
     ClientResult,
@@ -45,13 +45,15 @@ from fedrecgel.methods.base import (
     Size,
     Upload,
 )
-from fedrecgel.models.neumf import INIT_SD, NeuMF, Signals
-from fedrecgel.numerics.optim import adam_moments, client_adam, server_adam
+from fedrecgel.models import find_model
+from fedrecgel.models.base import INIT_SD, Model
+from fedrecgel.models.gradients import Gradients, LocalLoss
+from fedrecgel.models.neumf import NeuMF
+from fedrecgel.numerics.optim import adam_moments, client_adam
 from fedrecgel.tables import State
 from fedrecgel.tensors import Ids, Tensors
 
 Optimiser = Literal["adam", "sgd"]
-LocalLoss = Callable[[Tensors, Tensor], tuple[Tensor, Signals]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,15 +61,14 @@ class FedNCF(Method):
     """NeuMF with private user vectors and uploaded gradients."""
 
     paper: ClassVar[str] = "Perifanis and Efraimidis, Knowledge-Based Systems 2022"
-    sends: ClassVar[frozenset[str]] = frozenset(
-        ["item_gmf", "item_mlp", "w1_user", "w1_item", "b1", "w2", "b2", "w3", "b3", "out_gmf", "out_mlp", "out_bias"]
-    )
-    autograd: ClassVar[bool] = False
+    sends: ClassVar[frozenset[str]] = frozenset({*NeuMF.tables, *NeuMF.network})
 
+    model: str = "neumf"
+    """What scores: neumf; mf, a dot product with biases; mlp, a small tower; or one of your own in `MODELS`."""
     gmf_dim: Size = 32
-    """Size of the multiplicative embeddings (the paper's d)."""
+    """Size of the multiplicative embeddings (the paper's d); of all embeddings of `mf`."""
     mlp_dim: Size = 128
-    """Size of the embeddings that enter the tower."""
+    """Size of the embeddings that enter the tower; of all embeddings of `mlp`."""
     user_optimiser: Optimiser = "adam"
     """How a device steps its user vector; Adam's moments stay on the device over rounds."""
     user_lr: Rate = 0.1
@@ -83,10 +84,13 @@ class FedNCF(Method):
     weighting: Literal["uniform", "examples"] = "uniform"
     """Mean over clients: each counts the same, or by its number of examples."""
 
+    def __post_init__(self) -> None:
+        find_model(self.model)
+
     @property
-    def model(self) -> NeuMF:
-        """The backbone."""
-        return NeuMF(self.gmf_dim, self.mlp_dim)
+    def backbone(self) -> Model:
+        """The model."""
+        return find_model(self.model)(gmf_dim=self.gmf_dim, mlp_dim=self.mlp_dim)
 
     @property
     def server_needs(self) -> Need:
@@ -94,33 +98,37 @@ class FedNCF(Method):
         return Need.LINEAR if self.server_optimiser == "sgd" else Need.SUM
 
     def leaves_device(self) -> frozenset[str]:
-        """The gradients and, if clients count by it, their number of examples; no term whose multiplier is 0."""
-        off = {name for name in self.sends if getattr(self, name, None) == 0}
-        return (self.sends - off) | ({"weight"} if self.weighting == "examples" else set())
+        """The gradients and, if clients count by it, their number of examples."""
+        shared = frozenset({*self.backbone.tables, *self.backbone.network})
+        return shared | ({"weight"} if self.weighting == "examples" else set())
 
     def init_server(self, problem: Problem, draws: Draws) -> Server:
         """Random item tables and network."""
-        initial = self.model.init_shared(problem.n_items, draws.generator("init/server"))
+        initial = self.backbone.init_shared(problem.n_items, draws.generator("init/server"))
         shared = {name: problem.tensor(value) for name, value in initial.items()}
         return Server(shared, adam_moments(shared) if self.server_optimiser == "adam" else {})
 
     def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
         """User vectors N(0, 0.01²) and, for Adam, zero moments."""
-        user = problem.tensor(INIT_SD * draws.normal("init/user", 0, ids.numpy(), self.model.user_dim))
+        user = problem.tensor(INIT_SD * draws.normal("init/user", 0, ids.numpy(), self.backbone.user_dim))
         if self.user_optimiser == "sgd":
             return State({"user": user})
         steps = torch.zeros(len(ids), dtype=torch.int64, device=user.device)
         zeros = torch.zeros_like(user)
         return State({"user": user, "user_m": zeros, "user_v": zeros.clone(), "user_steps": steps})
 
-    def unpack(self, shared: Tensors) -> Tensors:
-        """Add the item half of layer 1."""
-        return {**shared, "item_half": self.model.item_half(shared)}
+    def client_update(
+        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
+    ) -> ClientResult:
+        """One gradient: step the user vector with its part, send the rest."""
+        shared = down.derive(self.backbone.prepare)
+        found = self.backbone.gradients(shared, private["user"], self.local_loss(batch))
+        return ClientResult(self.step_user(private, found.user), self.pack(found, batch), found.loss)
 
     def local_loss(self, batch: ClientBatch) -> LocalLoss:
-        """L_S as a function of (view, user): its value per client and what its gradients are made of."""
-        labels, weights = batch.row_labels, batch.row_weights(self.chunk if self.reduction == "chunks" else None)
-        return lambda view, user: self.model.signals(view, user, labels, weights)
+        """L_S of each client."""
+        weights = batch.row_weights(self.chunk if self.reduction == "chunks" else None)
+        return LocalLoss(batch.rows, batch.row_mask, batch.row_labels, weights)
 
     def step_user(self, private: State, gradient: Float[Tensor, "C d"]) -> State:
         """One step of the private user vectors."""
@@ -130,25 +138,11 @@ class FedNCF(Method):
         new = client_adam(private["user"], gradient, *state, lr=self.user_lr)
         return State(dict(zip(("user", "user_m", "user_v", "user_steps"), new, strict=True)))
 
-    def pack(self, view: Tensors, user: Float[Tensor, "C d"], signals: Signals, batch: ClientBatch) -> Upload:
+    def pack(self, found: Gradients, batch: ClientBatch) -> Upload:
         """The gradient with respect to the shared tensors, ready to send."""
-        dense, rows = self.model.upload(view, user, signals)
-        return Upload(batch.ids, dense, rows, batch.rows, self.client_weights(batch))
-
-    def client_weights(self, batch: ClientBatch) -> Float[Tensor, " C"]:
-        """How much each client counts in the mean."""
         n_examples = batch.n_examples.to(batch.labels.dtype)
-        return torch.ones_like(n_examples) if self.weighting == "uniform" else n_examples
-
-    def client_update(
-        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
-    ) -> ClientResult:
-        """One gradient: step the user vector with its part, send the rest."""
-        user = private["user"]
-        view = self.model.meet(self.model.training_view(down.shared, batch.rows), user)
-        loss, signals = self.local_loss(batch)(view, user)
-        stepped = self.step_user(private, self.model.user_gradient(view, signals))
-        return ClientResult(stepped, self.pack(view, user, signals, batch), loss)
+        weight = torch.ones_like(n_examples) if self.weighting == "uniform" else n_examples
+        return Upload(batch.ids, found.network, found.rows, batch.rows, weight)
 
     def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
         """One step with the mean gradient."""
@@ -157,9 +151,11 @@ class FedNCF(Method):
     def step_server(self, server: Server, gradient: Tensors) -> Server:
         """Adam or plain gradient descent."""
         if self.server_optimiser == "adam":
-            return Server(*server_adam(server.shared, gradient, server.kept, self.server_lr))
+            return Server(*self.backbone.adam(server.shared, gradient, server.kept, self.server_lr))
         return Server({name: value - self.server_lr * gradient[name] for name, value in server.shared.items()})
 
-    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+    def score(
+        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+    ) -> Float[Tensor, "C M"]:
         """Logits with the current shared tensors and the own user vector."""
-        return self.model.scores(self.model.view(down.shared, items), private["user"])
+        return self.backbone.scores(down.derive(self.backbone.prepare), private["user"], items)

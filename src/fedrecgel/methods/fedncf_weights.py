@@ -8,7 +8,7 @@ and their own user vector for some epochs and send the new weights. Plain averag
 clients leave most rows alone; so the server averages in two parts, rows over those who changed them, and the network
 as FedAvg does.
 
-Paper to code: a network of one's own `nn.neumf_copies.copies_scores`; local epochs `client_update`; the two averages
+Paper to code: a network of one's own `NeuMF.logits`; local epochs `client_update`; the two averages
 `server_update`.
 
 Deviations: the authors published no code. What their two averages are in detail is a reconstruction: a row takes the
@@ -28,6 +28,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fedrecgel.data.federation import ClientBatch
+from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import (
     ClientResult,
@@ -40,15 +41,16 @@ from fedrecgel.methods.base import (
     Server,
     Size,
     Upload,
+    local_epochs,
 )
-from fedrecgel.methods.fedncf import FedNCF
-from fedrecgel.models.neumf import INIT_SD, NeuMF
-from fedrecgel.models.neumf_copies import copies_gradients
+from fedrecgel.models.base import INIT_SD
+from fedrecgel.models.gradients import differentiate
+from fedrecgel.models.neumf import NeuMF
 from fedrecgel.numerics.optim import AdamState, active_adam, fresh_adam
 from fedrecgel.tables import State
 from fedrecgel.tensors import Ids, Tensors
 
-TABLES = ("item_gmf", "item_mlp")
+TABLES, SHARED = NeuMF.tables, frozenset({*NeuMF.tables, *NeuMF.network})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +58,7 @@ class FedNCFWeights(Method):
     """NeuMF with private user vectors and uploaded weights."""
 
     paper: ClassVar[str] = "Perifanis and Efraimidis, Knowledge-Based Systems 2022"
-    sends: ClassVar[frozenset[str]] = FedNCF.sends | {"touched"}
+    sends: ClassVar[frozenset[str]] = SHARED | {"touched"}
 
     gmf_dim: Size = 32
     """Size of the multiplicative embeddings (the paper's d)."""
@@ -74,9 +76,9 @@ class FedNCFWeights(Method):
     """Item rows over those who changed them and the network by examples, or the plain mean of all weights."""
 
     @property
-    def model(self) -> NeuMF:
-        """The backbone."""
-        return NeuMF(self.gmf_dim, self.mlp_dim)
+    def backbone(self) -> NeuMF:
+        """The model."""
+        return NeuMF(gmf_dim=self.gmf_dim, mlp_dim=self.mlp_dim)
 
     @property
     def server_needs(self) -> Need:
@@ -85,51 +87,44 @@ class FedNCFWeights(Method):
 
     def leaves_device(self) -> frozenset[str]:
         """The changes and, for the two averages, which rows changed and the number of examples."""
-        return self.sends | {"weight"} if self.aggregation == "mf" else FedNCF.sends
-
-    def footprint(self, n_examples: Int[Tensor, " C"], n_items: int) -> Int[Tensor, " C"]:
-        """A network and its moments for each client take the room of some hundred examples."""
-        return n_examples + 128
+        return self.sends | {"weight"} if self.aggregation == "mf" else SHARED
 
     def init_server(self, problem: Problem, draws: Draws) -> Server:
         """Random item tables and network, those of `fedncf`."""
-        initial = self.model.init_shared(problem.n_items, draws.generator("init/server"))
+        initial = self.backbone.init_shared(problem.n_items, draws.generator("init/server"))
         return Server({name: problem.tensor(value) for name, value in initial.items()})
 
     def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
         """User vectors N(0, 0.01²), those of `fedncf`, and zero moments."""
-        user = problem.tensor(INIT_SD * draws.normal("init/user", 0, ids.numpy(), self.model.user_dim))
+        user = problem.tensor(INIT_SD * draws.normal("init/user", 0, ids.numpy(), self.backbone.user_dim))
         return _private(user, fresh_adam(user))
-
-    def unpack(self, shared: Tensors) -> Tensors:
-        """Add the item half of layer 1, for scores."""
-        return {**shared, "item_half": self.model.item_half(shared)}
 
     def client_update(
         self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
     ) -> ClientResult:
         """E epochs of minibatch Adam on copies of everything; send what changed."""
         before = {name: down.shared[name][batch.rows] for name in TABLES}
-        for name in sorted(FedNCF.sends - {*TABLES}):
+        for name in sorted(SHARED - {*TABLES}):
             before[name] = down.shared[name].expand(len(batch.ids), -1, -1)
-        own = {**before, "user": private["user"]}
         moments = {name: fresh_adam(value) for name, value in before.items()}
         moments["user"] = AdamState(private["user_m"], private["user_v"], private["user_steps"])
-        losses, batches = (private["user"].new_zeros(len(batch.ids)) for _ in range(2))
-        for epoch in range(self.epochs):
-            for weights in batch.steps(self.batch_size, round, draws, epoch):
-                active = weights.sum(1) > 0
-                loss, gradients = copies_gradients(self.model, own, batch.row_labels, weights)
-                for name, gradient in gradients.items():
-                    lr = self.user_lr if name == "user" else self.lr
-                    own[name], moments[name] = active_adam(own[name], gradient, moments[name], active, lr)
-                losses += loss
-                batches += active
-        changes = {name: own[name] - start for name, start in before.items()}
-        upload = self._packed(changes, batch)
-        return ClientResult(_private(own["user"], moments["user"]), upload, losses / batches.clamp(min=1))
 
-    def _packed(self, changes: Tensors, batch: ClientBatch) -> Upload:
+        def step(
+            state: tuple[Tensors, dict[str, AdamState]], weights: Float[Tensor, "C K"], active: Float[Tensor, " C"]
+        ) -> tuple[tuple[Tensors, dict[str, AdamState]], Float[Tensor, " C"]]:
+            own, adam = dict(state[0]), dict(state[1])
+            loss, gradients = differentiate(self.backbone.logits, own, batch.row_labels, weights)
+            for name, gradient in gradients.items():
+                lr = self.user_lr if name == "user" else self.lr
+                own[name], adam[name] = active_adam(own[name], gradient, adam[name], active > 0, lr)
+            return (own, adam), loss
+
+        start = ({**before, "user": private["user"]}, moments)
+        (own, moments), loss = local_epochs(step, start, batch, self.epochs, self.batch_size, round, draws)
+        changes = {name: own[name] - start for name, start in before.items()}
+        return ClientResult(_private(own["user"], moments["user"]), self._pack(changes, batch), loss)
+
+    def _pack(self, changes: Tensors, batch: ClientBatch) -> Upload:
         """What leaves. The channel multiplies by the weight: rows, where all count the same, are divided by it."""
         network = {name: value for name, value in changes.items() if name not in TABLES}
         rows = {name: changes[name] for name in TABLES}
@@ -148,9 +143,11 @@ class FedNCFWeights(Method):
             mean |= {name: mean[name] / touched.where(touched > 0, 1) for name in TABLES}
         return Server({name: value + mean[name] for name, value in server.shared.items()})
 
-    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+    def score(
+        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+    ) -> Float[Tensor, "C M"]:
         """Logits with the current shared tensors and the own user vector."""
-        return self.model.scores(self.model.view(down.shared, items), private["user"])
+        return self.backbone.scores(down.derive(self.backbone.prepare), private["user"], items)
 
 
 def _private(user: Float[Tensor, "C d"], adam: AdamState) -> State:

@@ -28,6 +28,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fedrecgel.data.federation import ClientBatch
+from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods.base import (
@@ -117,7 +118,7 @@ class FedRAP(Method):
         """The same score layer and D for all."""
         layer = problem.tensor(linear_start(self.dim, (self.dim + 1,), draws.generator("init/score")))
         table = PersonalTable.common(self._start("personal", problem, draws), len(ids))
-        return State({"w": layer[:-1].expand(len(ids), -1), "b": layer[-1].expand(len(ids))}, {"personal": table})
+        return State.start(len(ids), {"w": layer[:-1], "b": layer[-1]}, {"personal": table})
 
     def client_update(
         self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
@@ -174,7 +175,9 @@ class FedRAP(Method):
         kept = mean["decay"] * server.shared["common"] if self.weight_decay > 0 else server.shared["common"]
         return Server({"common": kept + mean["common"]})
 
-    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+    def score(
+        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+    ) -> Float[Tensor, "C M"]:
         """The own layer on the new C plus the own D."""
         rows = private.tables["personal"].rows(items) + down.shared["common"][items]
         return linear_scores(rows, private["w"], private["b"])

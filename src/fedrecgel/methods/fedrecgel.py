@@ -6,8 +6,8 @@ Recommendation", WWW 2026, https://doi.org/10.1145/3774904.3792579.
 Idea: the users of an item are tasks, and flat minima generalise over tasks. So a client takes its gradients where the
 loss is worst in a ball: radius ρ_ur around its user vector, ρ_co around the shared tensors; these the server averages.
 
-Paper to code: ε_ur Eq. 11 and g_ur Eq. 12 `private_sam`; step Eq. 13 `FedNCF.step_user`; ε_co Eq. 14 and g_co Eq. 15
-`shared_sam`; Algorithm 1 `client_update` and `server_update`.
+Paper to code: ε_ur Eq. 11, g_ur Eq. 12, ε_co Eq. 14 and g_co Eq. 15 `models.gradients.sam_gradients`; step Eq. 13
+`FedNCF.step_user`; Algorithm 1 `client_update` and `server_update`.
 
 Deviations: defaults follow the released code, the variant `paper` Algorithm 1, with η = 1e-3, at which its g_norm does
 not diverge. Both draw 10% of the clients. The paper names neither η nor this share. With both radii 0 this is FedNCF.
@@ -25,9 +25,7 @@ from torch import Tensor
 from fedrecgel.data.federation import ClientBatch
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import ClientResult, Download, Inbox, Need, Radius, Server
-from fedrecgel.methods.fedncf import FedNCF, LocalLoss
-from fedrecgel.models.neumf import Signals
-from fedrecgel.models.sam import perturbed
+from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.numerics.pac_bayes import regulariser_slopes
 from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
@@ -51,55 +49,41 @@ class FedRecGEL(FedNCF):
     order: Literal["joint", "user-first"] = "joint"
     """Both gradients at the old user vector (released code), or the shared one after the user step (Algorithm 1)."""
     g_norm: Radius = 0.0
-    """Multiplier of g_norm = ∇f^k (Algorithm 1, line 2): 1 is literal and crushes the weights; the code has none."""
+    """Multiplier of g_norm = ∇f^k (Algorithm 1, line 2): 1 is literal and shrinks weights to zero; the code has 0."""
 
     @property
     def server_needs(self) -> Need:
         """With g_norm the server multiplies what it received."""
         return Need.SUM if self.g_norm > 0 else super().server_needs
 
+    def leaves_device(self) -> frozenset[str]:
+        """What FedNCF sends, and the factor of g_norm if there is one."""
+        return super().leaves_device() | ({"g_norm"} if self.g_norm > 0 else set())
+
     def client_update(
         self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
     ) -> ClientResult:
         """ClientUpdate of Algorithm 1."""
-        user = private["user"]
-        view = self.model.meet(self.model.training_view(down.shared, batch.rows), user)
-        loss = self.local_loss(batch)
-        value, at = loss(view, user)  # ∇L at (θ_co, θ_ur)
-        c = self.decay(down.shared, user, batch)
-        stepped = self.step_user(private, self.private_sam(view, user, at, loss) + c[:, None] * user)  # Eq. 13
-        if self.order == "user-first":
-            user = stepped["user"]
-            view = self.model.meet(view, user)
-            at = loss(view, user)[1]
-        upload = self.pack(*self.shared_sam(view, user, at, loss), batch)
+        model, user, loss = self.backbone, private["user"], self.local_loss(batch)
+        shared, c = down.derive(model.prepare), self.decay(down.shared, user, batch)
+        if self.order == "joint":
+            found = model.gradients(shared, user, loss, self.rho_ur, self.rho_co)  # Eq. 11, 12, 14 and 15
+            stepped = self.step_user(private, found.user + c[:, None] * user)  # Eq. 13
+            upload = self.pack(found, batch)
+        else:
+            found = model.gradients(shared, user, loss, rho_ur=self.rho_ur, of="user")  # Eq. 11 and 12
+            stepped = self.step_user(private, found.user + c[:, None] * user)  # Eq. 13
+            after = model.gradients(shared, stepped["user"], loss, rho_co=self.rho_co, of="shared")  # Eq. 14 and 15
+            upload = self.pack(after, batch)
         if self.g_norm > 0:
             upload = replace(upload, dense={**upload.dense, "g_norm": c})
-        return ClientResult(stepped, upload, value)
-
-    def private_sam(self, view: Tensors, user: Float[Tensor, "C d"], at: Signals, loss: LocalLoss) -> Tensor:
-        """g_ur: the user gradient at the worst nearby user vector."""
-        gradient = self.model.user_gradient(view, at)
-        if self.rho_ur == 0:
-            return gradient
-        worst = perturbed({"user": user}, {"user": gradient}, self.rho_ur)["user"]  # Eq. 11
-        view = self.model.meet(view, worst)
-        return self.model.user_gradient(view, loss(view, worst)[1])  # Eq. 12
-
-    def shared_sam(
-        self, view: Tensors, user: Float[Tensor, "C d"], at: Signals, loss: LocalLoss
-    ) -> tuple[Tensors, Tensor, Signals]:
-        """Where g_co is taken: the worst nearby shared tensors, and the signals there."""
-        if self.rho_co == 0:
-            return view, user, at
-        worst = perturbed(view, self.model.shared_gradients(view, user, at), self.rho_co, reuse=True)  # Eq. 14
-        return worst, user, loss(worst, user)[1]  # Eq. 15
+        return ClientResult(stepped, upload, found.loss)
 
     def decay(self, shared: Tensors, user: Float[Tensor, "C d"], batch: ClientBatch) -> Float[Tensor, " C"]:
         """The number c with g_norm = c θ of each client; it travels instead of the dense c θ_co."""
         if self.g_norm == 0:
             return user.new_zeros(len(user))
-        parameters = [shared[name] for name in sorted(FedNCF.sends)]  # one order in every process
+        parameters = [shared[name] for name in sorted(shared)]  # one order in every process
         return self.g_norm * regulariser_slopes(parameters, user, batch.n_examples, self.rho_co, self.rho_ur)
 
     def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:

@@ -32,6 +32,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from fedrecgel.data.federation import ClientBatch
+from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods.base import (
@@ -47,6 +48,7 @@ from fedrecgel.methods.base import (
     Server,
     Size,
     Upload,
+    local_epochs,
 )
 from fedrecgel.models.private_network import PrivateNetwork
 from fedrecgel.numerics.graph import Smoother, cosines, projected_cosines
@@ -118,10 +120,6 @@ class GPFedRec(Method):
         """It compares clients with each other."""
         return Need.EACH
 
-    def footprint(self, n_examples: Int[Tensor, " C"], n_items: int) -> Int[Tensor, " C"]:
-        """A client fills its whole table, once."""
-        return n_examples + n_items // 64
-
     def init_server(self, problem: Problem, draws: Draws) -> Server:
         """The item table, N(0, 1); no guide but an empty one, which all clients have for now."""
         items = problem.tensor(draws.generator("init/items").standard_normal((problem.n_items, self.dim)))
@@ -139,7 +137,7 @@ class GPFedRec(Method):
         items = torch.zeros(1, dtype=self._storage(common["user"]), device=problem.device)
         common["items"] = items.expand(problem.n_items, self.dim)
         common["trained"] = torch.zeros((), dtype=torch.int64, device=problem.device)
-        return State({name: value.expand(len(ids), *value.shape) for name, value in common.items()})
+        return State.start(len(ids), common)
 
     def broadcast(self, server: Server, ids: Ids) -> Download:
         """The global table for all, and each its guide."""
@@ -159,18 +157,18 @@ class GPFedRec(Method):
         lr_items = self.lr * len(everything) * self.lr_eta - self.lr
         rates = {"user": self.lr * self.lr_eta / self.fraction - self.lr, "rows": lr_items}
         strength = 2 * self.reg * lr_items / everything.numel()  # 0.5 at the published settings, whatever n is
-        own = {**self._own(private), "rows": start}
-        left, losses, batches = (start.new_full((len(start),), value) for value in (1.0, 0.0, 0.0))
-        for epoch in range(self.epochs):
-            for weights in batch.steps(self.batch_size, round, draws, epoch):
-                active = (weights.sum(1) > 0).to(left.dtype)
-                pull = (strength * active)[:, None, None] * (own["rows"] - guide)
-                loss, gradient = self.network.gradient(own, batch.row_labels, weights, saturating=self.saturating_bce)
-                own = {name: value - rates.get(name, self.lr) * gradient[name] for name, value in own.items()}
-                own["rows"] = own["rows"] - pull
-                left = left * (1 - strength * active)
-                losses += loss
-                batches += active
+
+        def step(
+            before: tuple[Tensors, Tensor], weights: Float[Tensor, "C K"], active: Float[Tensor, " C"]
+        ) -> tuple[tuple[Tensors, Tensor], Float[Tensor, " C"]]:
+            own, left = before
+            pull = (strength * active)[:, None, None] * (own["rows"] - guide)
+            loss, gradient = self.network.gradient(own, batch.row_labels, weights, saturating=self.saturating_bce)
+            own = {name: value - rates.get(name, self.lr) * gradient[name] for name, value in own.items()}
+            return ({**own, "rows": own["rows"] - pull}, left * (1 - strength * active)), loss
+
+        first = ({**self._own(private), "rows": start}, start.new_ones(len(start)))
+        (own, left), loss = local_epochs(step, first, batch, self.epochs, self.batch_size, round, draws)
         rows, pulled = own.pop("rows"), 1 - left
         untouched = start + pulled[:, None, None] * (guide - start)  # rows without examples, in closed form
         sent = (rows - untouched) * batch.row_mask[:, :, None]
@@ -181,7 +179,7 @@ class GPFedRec(Method):
         if self.noise > 0:
             upload = self._noised(upload, table - everything, round, draws)
         tensors = {**own, "items": table, "trained": private["trained"] + 1}
-        return ClientResult(State(tensors), upload, losses / batches.clamp(min=1))
+        return ClientResult(State(tensors), upload, loss)
 
     def _whole_table(
         self, everything: Float[Tensor, "n d"], down: Download, pulled: Float[Tensor, " C"]
@@ -254,7 +252,9 @@ class GPFedRec(Method):
             return Smoother.k_nearest(similarity, self.neighbours)
         return Smoother.above_mean(similarity, self.threshold)
 
-    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+    def score(
+        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+    ) -> Float[Tensor, "C M"]:
         """The own network on the own table, as local training left them; a newcomer takes the global table."""
         own, trained = self._own(private), private["trained"][:, None, None] > 0
         rows = private.rows("items", items).to(own["user"].dtype)

@@ -22,6 +22,7 @@ from jaxtyping import Float, Int
 from msgspec import Meta
 from torch import Tensor
 
+from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import Centralised, Download, Problem, Rate, Server, Size
 from fedrecgel.numerics.counts import CountMatrix
@@ -64,15 +65,12 @@ class IALS(Centralised):
             item = self.solve(user, user.mT @ user, by_item)  # Eq. 5
         return {"item": item.to(shared["item"].dtype)}
 
-    def unpack(self, shared: Tensors) -> Tensors:
-        """YᵀY, which every device needs."""
-        item = shared["item"].double()
-        return {"item": item, "gram": item.mT @ item}
-
-    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+    def score(
+        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+    ) -> Float[Tensor, "C M"]:
         """The own vector from the own items, times the vectors of these items."""
-        item = down.shared["item"]
-        user = self.solve(item, down.shared["gram"], CountMatrix.from_table(private.tables["own"]))
+        item, gram = down.derive(_gram)
+        user = self.solve(item, gram, CountMatrix.from_history(history, down.shared["item"].dtype))
         return (user @ item.mT).gather(1, items)
 
     def solve(self, fixed: Float[Tensor, "n d"], gram: Float[Tensor, "d d"], met: CountMatrix) -> Float[Tensor, "m d"]:
@@ -96,3 +94,9 @@ class IALS(Centralised):
             solved[rows] = torch.cholesky_solve(right, torch.linalg.cholesky(left))[:, :, 0]
             start += len(rows)
         return solved
+
+
+def _gram(shared: Tensors) -> tuple[Float[Tensor, "n d"], Float[Tensor, "d d"]]:
+    """Y in double precision, and YᵀY, which every device needs."""
+    item = shared["item"].double()
+    return item, item.mT @ item

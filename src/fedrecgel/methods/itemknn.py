@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import Centralised, Download, Problem, Radius, Server, Size
 from fedrecgel.numerics.counts import CountMatrix, gram_columns
@@ -56,10 +57,12 @@ class ItemKNN(Centralised):
         neighbours = torch.cat([block.indices.mT for block in near])
         return {"neighbours": neighbours, "similarity": similarity.to(shared["similarity"].dtype)}
 
-    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+    def score(
+        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+    ) -> Float[Tensor, "C M"]:
         """Every own item votes for its neighbours."""
-        own, similarity = CountMatrix.from_table(private.tables["own"]), down.shared["similarity"]
-        votes = similarity.new_zeros(own.n_rows * own.n_columns)
-        places = own.owners[:, None] * own.n_columns + down.shared["neighbours"][own.at]
-        votes.index_add_(0, places.flatten(), similarity[own.at].flatten())
-        return votes.view(own.n_rows, own.n_columns).gather(1, items)
+        similarity, n_items = down.shared["similarity"], history.n_items
+        votes = similarity.new_zeros(len(items) * n_items)
+        places = history.owners[:, None] * n_items + down.shared["neighbours"][history.items]
+        votes.index_add_(0, places.flatten(), similarity[history.items].flatten())
+        return votes.view(len(items), n_items).gather(1, items)

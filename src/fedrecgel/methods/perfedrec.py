@@ -7,8 +7,8 @@ Idea: vectors are smoothed over the user-item graph. The server clusters users b
 keeps one global item table and one per cluster; a user predicts with the mean of the global, its cluster's and, fresh
 from training, its own local model. Half of the participants are drawn in proportion to the size of their cluster.
 
-Paper to code: propagation `nn.propagation.Hop`; BPR loss and its gradient `client_update`; clusters and their tables
-`server_update`; mixture of predictions `score`; sampling by cluster `cohort`.
+Paper to code: propagation `numerics.propagation.Hop`; BPR loss and its gradient `client_update`; clusters and their
+tables `server_update`; mixture of predictions `score`; sampling by cluster `cohort`.
 
 Deviations: the released code runs three copies of one hop, leaves negatives out of it and predicts without it
 (`propagation = "native"`); here one rule serves all items, in training and prediction. One Adam object there serves
@@ -33,6 +33,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from fedrecgel.data.federation import ClientBatch
+from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import (
     ClientResult,
@@ -116,15 +117,14 @@ class PerFedRec(Method):
         return Server({**shared, "label": label, "round": torch.zeros_like(label[0])}, kept)
 
     def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
-        """User vectors, Xavier-uniform over the table of all users; nothing known of own items and local model."""
+        """User vectors, Xavier-uniform over the table of all users; no local model yet."""
         bound = (6 / (problem.n_clients + self.dim)) ** 0.5
         chance = draws.uniform("init/user", 0, ids.numpy()[:, None], np.arange(self.dim)[None, :])
         user = problem.tensor(bound * (2 * chance - 1))
         steps = torch.zeros(len(ids), dtype=torch.int64, device=user.device)
         tensors = {"user": user, "user_m": torch.zeros_like(user), "user_v": torch.zeros_like(user)}
         tensors |= {"user_steps": steps, "round": steps.clone()}
-        empty = {"local": user.new_zeros(problem.n_items, self.dim), "rated": user.new_zeros(problem.n_items, 1)}
-        return State(tensors, {name: PersonalTable.common(base, len(ids)) for name, base in empty.items()})
+        return State(tensors, {"local": PersonalTable.common(user.new_zeros(problem.n_items, self.dim), len(ids))})
 
     def cohort(self, server: Server, population: Int[Tensor, " m"], round: int, draws: Draws) -> Ids:
         """Half uniformly, half in proportion to the size of the user's cluster; filled up uniformly."""
@@ -184,13 +184,10 @@ class PerFedRec(Method):
         }
         upload = Upload(batch.ids, {"user": tensors["user"]}, sent, batch.rows, torch.ones_like(loss))
         local = -self.local_lr * d_rows / (d_rows.abs() + EPS)  # Adam's first step
-        empty = {name: PersonalTable.common(table.bases[0], len(user)) for name, table in private.tables.items()}
-        tables = {
-            "local": empty["local"].with_rows(batch.rows, batch.row_mask, local),
-            "rated": empty["rated"].with_rows(batch.rows, own, mask),
-        }
+        table = PersonalTable.common(private.tables["local"].bases[0], len(user))
+        table = table.with_rows(batch.rows, batch.row_mask, local)
         noised = self._noised(upload, len(down.shared["items"]), round, draws)
-        return ClientResult(State(tensors, tables), noised, loss + 0.5 * decay * norms)
+        return ClientResult(State(tensors, {"local": table}), noised, loss + 0.5 * decay * norms)
 
     def _hop(self, own: Bool[Tensor, "C P"], degree: Float[Tensor, "C K"]) -> Hop:
         """Half of a vector and half of the mean of its neighbourhood; natively a quarter and three."""
@@ -257,9 +254,12 @@ class PerFedRec(Method):
         label[known] = numbers[found.labels] + 1
         return label, torch.empty_like(found.centres).index_copy_(0, numbers, found.centres)
 
-    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+    def score(
+        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+    ) -> Float[Tensor, "C M"]:
         """The mean of the predictions of the global, the cluster's and, right after training, the local model."""
-        at, own = private.tables["rated"].padded()
+        at, own = history.pad()
+        own = own & (private["round"] > 0)[:, None]  # who never trained has not joined the graph
         both = torch.cat([items, at], dim=1)
         local = down.tables["trained_on"].rows(both) + private.tables["local"].rows(both)
         models = [down.shared["items"][both], down.tables["model"].rows(both), local]

@@ -27,6 +27,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fedrecgel.data.federation import ClientBatch
+from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import (
     ClientResult,
@@ -40,6 +41,7 @@ from fedrecgel.methods.base import (
     Server,
     Size,
     Upload,
+    local_epochs,
 )
 from fedrecgel.models.linear import alternate, linear_scores, linear_start
 from fedrecgel.tables import PersonalTable, State
@@ -90,30 +92,29 @@ class PFedRec(Method):
         layer = problem.tensor(linear_start(self.dim, (self.dim + 1,), draws.generator("init/score")))
         trained = torch.zeros((), dtype=torch.int64, device=layer.device)
         table = PersonalTable.common(self._start(problem, draws), len(ids))
-        tensors = {"w": layer[:-1].expand(len(ids), -1), "b": layer[-1].expand(len(ids))}
-        return State({**tensors, "trained": trained.expand(len(ids))}, {"items": table})
+        return State.start(len(ids), {"w": layer[:-1], "b": layer[-1], "trained": trained}, {"items": table})
 
     def client_update(
         self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
     ) -> ClientResult:
         """Fine-tune score function and items in turn, batch by batch."""
-        w, b, base = private["w"], private["b"], down.shared["items"]
-        table = private.tables["items"] if self.alone else PersonalTable.common(base, len(w))
-        rows = before = table.rows(batch.rows)
-        lr_items = self.lr * len(base) * self.lr_eta
-        losses, batches = torch.zeros_like(b), torch.zeros_like(b)
-        for epoch in range(self.epochs):
-            for weights in batch.steps(self.batch_size, round, draws, epoch):
-                loss, w, b, gradient = alternate(
-                    rows, w, b, batch.row_labels, weights, lr=self.lr, saturating=self.saturating_bce
-                )
-                rows = rows - lr_items * gradient
-                losses += loss
-                batches += weights.sum(1) > 0
+        base = down.shared["items"]
+        table = private.tables["items"] if self.alone else PersonalTable.common(base, len(batch.ids))
+        before, lr_items = table.rows(batch.rows), self.lr * len(base) * self.lr_eta
+
+        def step(
+            own: tuple[Tensor, Tensor, Tensor], weights: Float[Tensor, "C K"], active: Float[Tensor, " C"]
+        ) -> tuple[tuple[Tensor, Tensor, Tensor], Float[Tensor, " C"]]:
+            rows, w, b = own
+            loss, w, b, gradient = alternate(rows, w, b, batch.row_labels, weights, self.lr, self.saturating_bce)
+            return (rows - lr_items * gradient, w, b), loss
+
+        start = (before, private["w"], private["b"])
+        (rows, w, b), loss = local_epochs(step, start, batch, self.epochs, self.batch_size, round, draws)
         upload = Upload(batch.ids, {}, {"items": rows - before}, batch.rows, torch.ones_like(b))
         tensors = {"w": w, "b": b, "trained": private["trained"] + 1}
         tuned = State(tensors, {"items": table.with_rows(batch.rows, batch.row_mask, rows)})
-        return ClientResult(tuned, upload, losses / batches.clamp(min=1))
+        return ClientResult(tuned, upload, loss)
 
     def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
         """The mean of the fine-tuned tables."""
@@ -121,7 +122,9 @@ class PFedRec(Method):
             return server
         return Server({"items": server.shared["items"] + inbox.mean()["items"]})
 
-    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+    def score(
+        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+    ) -> Float[Tensor, "C M"]:
         """The own score function on the own table, as local training left them."""
         rows = private.tables["items"].rows(items)
         if self.unseen == "global":

@@ -14,25 +14,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedrecgel.data.federation import ClientBatch
+from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import ClientResult, Download, Fraction, Inbox, Method, Need, Problem, Server, Upload
+from fedrecgel.methods.base import Download, HistorySent, Inbox, Need, Problem, Server
 from fedrecgel.tables import State
-from fedrecgel.tensors import Ids
 
 
 @dataclass(frozen=True, kw_only=True)
-class Popularity(Method):
+class Popularity(HistorySent):
     """Counts of training rows, summed over clients; one round with everyone is enough."""
 
     kind: ClassVar[Literal["federated", "reference", "centralised"]] = "reference"
     paper: ClassVar[str] = "folklore"
     sends: ClassVar[frozenset[str]] = frozenset({"counts"})
-    one_round: ClassVar[bool] = True
     draws_nothing: ClassVar[bool] = True
-
-    fraction: Fraction = 1.0
-    """Share of clients drawn each round."""
 
     @property
     def server_needs(self) -> Need:
@@ -43,24 +38,12 @@ class Popularity(Method):
         """No counts yet."""
         return Server({"counts": problem.tensor(torch.zeros(problem.n_items, 1))})
 
-    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
-        """Nothing private is learnt."""
-        return State()
-
-    def client_update(
-        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
-    ) -> ClientResult:
-        """Send how often each item occurs in the own training rows."""
-        counts = batch.row_counts.to(batch.labels.dtype).unsqueeze(2)
-        ones = torch.ones(len(batch.ids), dtype=counts.dtype, device=counts.device)
-        return ClientResult(
-            private, Upload(batch.ids, {}, {"counts": counts}, batch.rows, ones), torch.zeros_like(ones)
-        )
-
     def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
         """The counts of this round's cohort."""
         return Server({"counts": inbox.total()["counts"]})
 
-    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+    def score(
+        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+    ) -> Float[Tensor, "C M"]:
         """The count itself."""
         return down.shared["counts"].squeeze(1)[items]

@@ -41,7 +41,6 @@ def alternate(
     b: Float[Tensor, " C"],
     labels: Float[Tensor, "C K"],
     weights: Float[Tensor, "C K"],
-    *,
     lr: float,
     saturating: bool,
 ) -> Alternated:

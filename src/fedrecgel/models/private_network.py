@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fedrecgel.models.gradients import differentiate
 from fedrecgel.models.linear import linear_start
-from fedrecgel.numerics.losses import bce
 from fedrecgel.tensors import Tensors
 
 
@@ -46,10 +46,9 @@ class PrivateNetwork:
     def gradient(
         self, own: Tensors, labels: Float[Tensor, "C K"], weights: Float[Tensor, "C K"], *, saturating: bool
     ) -> tuple[Float[Tensor, " C"], Tensors]:
-        """Loss of each client and its gradient by network and `rows`; one backward pass, for clients do not meet."""
-        with torch.enable_grad():
-            leaves = {name: value.detach().requires_grad_() for name, value in own.items()}
-            logits = self.logits(leaves, leaves["rows"])
-            loss, slope = bce(logits.detach(), labels, weights, saturating=saturating)
-            found = torch.autograd.grad(logits, list(leaves.values()), grad_outputs=slope)
-        return loss, dict(zip(leaves, found, strict=True))
+        """Loss of each client and its gradient by network and `rows`."""
+
+        def logits(leaves: Tensors) -> Float[Tensor, "C K"]:
+            return self.logits(leaves, leaves["rows"])
+
+        return differentiate(logits, own, labels, weights, saturating=saturating)

@@ -1,4 +1,4 @@
-"""Who met which item how often: sparse counts, what a device remembers of them, and products with them."""
+"""Who met which item how often: sparse counts, and products with them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedrecgel.data.federation import ClientBatch
-from fedrecgel.tables import PersonalTable
+from fedrecgel.data.history import History
 
 BLOCK = 512
 """Columns of a square matrix computed together: small beside the matrix, large enough to batch."""
@@ -59,9 +58,9 @@ class CountMatrix:
         return cls.from_entries(rows, torch.cat(items), torch.cat(counts), (len(who), n_items))
 
     @classmethod
-    def from_table(cls, own: PersonalTable) -> CountMatrix:
-        """What some devices remember, one row each."""
-        return cls(own.ptr, own.at, own.values[:, 0], len(own.bases[0]))
+    def from_history(cls, history: History, dtype: torch.dtype) -> CountMatrix:
+        """What some devices know of themselves, one row each."""
+        return cls(history.ptr, history.items, history.counts.to(dtype), history.n_items)
 
     @property
     def n_rows(self) -> int:
@@ -105,9 +104,3 @@ def gram_columns(matrix: CountMatrix) -> Iterator[tuple[int, int, Float[Tensor, 
     whole = columns.sparse()
     for first, last in blocks_of(matrix.n_columns):
         yield first, last, torch.sparse.mm(whole, columns.part(first, last).sparse().to_dense().mT)
-
-
-def remember(own: PersonalTable, batch: ClientBatch) -> PersonalTable:
-    """What devices know of themselves after they have seen their own training rows."""
-    counts = batch.row_counts.to(own.values.dtype).unsqueeze(2)
-    return own.with_rows(batch.rows, batch.row_counts > 0, counts)

@@ -11,6 +11,16 @@ SATURATED = 1e-12
 """Where p (1 - p) is below this, cross-entropy of sigmoid outputs in single precision has no gradient left."""
 
 
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """-log of the chance that σ(s) gives the label y, example by example."""
+    return softplus(logits) - labels * logits
+
+
+def cross_entropy_slope(logits: Tensor, labels: Tensor) -> Tensor:
+    """∂/∂s of it: σ(s) - y."""
+    return torch.sigmoid(logits) - labels
+
+
 def bce(
     logits: Float[Tensor, "C K"],
     labels: Float[Tensor, "C K"],
@@ -27,8 +37,8 @@ def bce(
         saturating: take no gradient from examples so far off that sigmoid and cross-entropy, applied one after the
             other in single precision as published codes do, give none: logits above about 17 or below -28.
     """
-    loss = (weights * (softplus(logits) - labels * logits)).sum(1)
-    slope = weights * (torch.sigmoid(logits) - labels)
+    loss = (weights * cross_entropy(logits, labels)).sum(1)
+    slope = weights * cross_entropy_slope(logits, labels)
     if saturating:
         p = torch.sigmoid(logits.float())
         slope = slope.masked_fill(p * (1 - p) < SATURATED, 0)

@@ -15,7 +15,6 @@ import torch
 from fedrecgel.channels.base import Channel
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
-from fedrecgel.engine.accelerate import accelerated
 from fedrecgel.engine.flower.disk import DiskStore
 from fedrecgel.engine.flower.engine import FlowerEngine, RemoteRun
 from fedrecgel.engine.flower.node import Work
@@ -26,7 +25,6 @@ from fedrecgel.engine.flower.wire import Courier
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.errors import RunError, RunFolderError
 from fedrecgel.methods.base import Method, Problem
-from fedrecgel.models.kernels.compiler import usable
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.folder import RunFolder, run_fingerprint
 from fedrecgel.runs.host import Host
@@ -43,13 +41,10 @@ STATUS_SECONDS = 30.0
 def work_of(text: str) -> Work:
     """What a node makes of the settings in a letter."""
     config = from_dict(json.loads(text))
-    method, dtype = config.method.build(), getattr(torch, config.run.dtype)
-    if config.local.accelerate and usable(dtype, torch.device("cpu")):
-        method = accelerated(method) or method
     return Work(
-        method,
+        config.method.build(),
         config.sampling,
-        dtype,
+        getattr(torch, config.run.dtype),
         config.run.seed,
         config.local,
         config.gate,

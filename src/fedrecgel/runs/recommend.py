@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from pyarrow import csv, parquet
 from torch import Tensor
 
+from fedrecgel.data.history import History
 from fedrecgel.errors import ConfigError, unknown
 from fedrecgel.methods.base import Server
 from fedrecgel.storage import write_atomically
@@ -56,13 +57,13 @@ def best_items(result: Result, users: range, k: int) -> Iterator[Best]:
     if k < 1:
         raise ConfigError(f"k should be at least 1. Found {k}.")
     method, server, n_items = result.config.method.build(), Server(result.shared), len(result.item_ids)
-    shared = method.unpack(method.broadcast(server, torch.arange(users.start, users.start + 1)).shared)
+    everyone = method.broadcast(server, torch.arange(users.start, users.stop))
     size = max(1, result.config.local.chunk_scores // n_items)
     for first in range(users.start, users.stop, size):
         ids = torch.arange(first, min(first + size, users.stop))
-        down = method.broadcast(server, ids).of(shared, slice(None))
-        private = result.clients.of(slice(first, first + len(ids)))
-        scores = method.score(private, down, torch.arange(n_items).expand(len(ids), -1)).clone()
+        down = everyone.of(slice(first - users.start, first - users.start + len(ids)))
+        private, history = result.clients.of(slice(first, first + len(ids))), History(result.train, ids)
+        scores = method.score(private, down, history, torch.arange(n_items).expand(len(ids), -1)).clone()
         owner, at = result.train.flat(ids.numpy())
         scores[torch.from_numpy(owner), torch.from_numpy(result.train.items[at]).long()] = -torch.inf
         # Stable, so that equal scores come out the same however many users share a block.

@@ -21,7 +21,9 @@ from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
 
 TRAIN = ("train_ptr", "train_items", "train_counts")
-"""A client's own training rows: kept with its private tensors, to leave them out of recommendations."""
+"""A client's own training rows: kept with its private tensors, to score with and to leave out of recommendations."""
+RECENCY = "train_recency"
+"""The order of these rows, where the data have one."""
 
 
 class Recommendation(NamedTuple):
@@ -101,6 +103,8 @@ class Result:
         write_tensors(folder.server, self.shared, {"item_ids": self.item_ids})
         rows = (self.train.ptr, self.train.items, self.train.counts)
         own = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in zip(TRAIN, rows, strict=True)}
+        if self.train.recency is not None:
+            own[RECENCY] = torch.from_numpy(np.ascontiguousarray(self.train.recency))
         write_tensors(folder.clients, {**self.clients.packed(), **own}, {"user_ids": self.user_ids})
         write_ranks(folder.ranks, self.ranks)
         write_text(folder.summary, json.dumps(self.summary, indent=1) + "\n")
@@ -129,6 +133,7 @@ def open_run(path: str | Path) -> Result:
     if "item_ids" not in catalogue or "user_ids" not in people:
         raise RunFolderError(f"'{path}' should hold the tensors of one run. Found files of something else.")
     ptr, items, counts = (clients.pop(name).numpy() for name in TRAIN)
-    train = ItemSets(len(catalogue["item_ids"]), ptr, items, counts)
+    recency = clients.pop(RECENCY).numpy() if RECENCY in clients else None
+    train = ItemSets(len(catalogue["item_ids"]), ptr, items, counts, recency)
     private, ranks = State.unpacked(clients), read_ranks(folder.ranks)
     return Result(config, summary, history, shared, private, train, people["user_ids"], catalogue["item_ids"], ranks)

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from fedrecgel.channels.base import CHANNELS, Plain, check_channel
+from fedrecgel.channels.base import CHANNELS, check_channel
 from fedrecgel.data.load import load_data
 from fedrecgel.data.split import Split, leave_one_out
 from fedrecgel.draws import Draws
-from fedrecgel.engine.accelerate import accelerated
 from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
 from fedrecgel.engine.flower.faults import FaultSettings
+from fedrecgel.engine.local import LocalEngine
 from fedrecgel.engine.run import Round, run
 from fedrecgel.errors import RunError, RunFolderError
 from fedrecgel.evaluation.ranking import metrics
 from fedrecgel.methods.base import Problem, Server
-from fedrecgel.models.kernels.compiler import usable
+from fedrecgel.models.kernels import allow_kernels
 from fedrecgel.runs.config import Config, MethodSettings, check_device
 from fedrecgel.runs.folder import RunFolder, run_fingerprint
 from fedrecgel.runs.host import Hosting, simulated
@@ -100,11 +100,9 @@ class Training:
         channel = self.channel = CHANNELS[config.run.channel](config.fixed_point)
         check_channel(config.method.name, self.method, channel)
         device, dtype = torch.device(config.run.device), getattr(torch, config.run.dtype)
-        fits = config.run.engine == "local" and isinstance(channel, Plain) and usable(dtype, device)
-        native = accelerated(self.method) if config.local.accelerate and fits else None
-        self.method, self.accelerated = native or self.method, native is not None
         problem = Problem(split.n_users, split.n_items, dtype, device)
         self.engine, self.store = self._host(config, self.method, channel, problem, split)
+        self.accelerated = isinstance(self.engine, LocalEngine) and self.engine.accelerated
         self.server = channel.close(self.method.init_server(problem, self.draws))
         self.round = 0
         self.best_round: int | None = None
@@ -122,9 +120,8 @@ class Training:
         """Train up to the last round."""
         started = time.perf_counter()
         every = self.config.checkpoint.every
-        for finished in run(
-            self.method, self.engine, self.server, self.config.run.rounds, self.draws, start=self.round
-        ):
+        rounds = run(self.method, self.engine, self.server, self.config.run.rounds, self.draws, start=self.round)
+        for finished in self._with_kernels(rounds):
             seconds = time.perf_counter() - started
             line = self._record(finished, seconds)
             self.seconds_total += time.perf_counter() - started
@@ -138,11 +135,20 @@ class Training:
             self.seconds_total += time.perf_counter() - started
             started = time.perf_counter()
 
+    def _with_kernels(self, rounds: Iterator[Round]) -> Iterator[Round]:
+        """The same rounds; the server's step, too, may take a compiled back end."""
+        while True:
+            with allow_kernels(self.accelerated):
+                finished = next(rounds, None)
+            if finished is None:
+                return
+            yield finished
+
     def _record(self, finished: Round, seconds: float) -> Line:
         """Take over a finished round: check it, evaluate it when due, write its line."""
         self.server, self.round = finished.server, finished.number + 1
-        loss = float(finished.trained.loss)
-        if not math.isfinite(loss):
+        loss = None if finished.trained.loss is None else float(finished.trained.loss)
+        if loss is not None and not math.isfinite(loss):
             raise RunError(
                 f"The loss of round {self.round} is {loss}: training diverged. Lower a learning rate or a radius; "
                 f"the last checkpoint is untouched."

@@ -13,11 +13,11 @@ from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
 from fedrecgel.engine.chunks import chunks_of
 from fedrecgel.errors import ConfigError
-from fedrecgel.methods.base import Download
 from fedrecgel.methods.fedrecgel import FedRecGEL
-from fedrecgel.models.sam import perturbed
+from fedrecgel.models.gradients import perturb
 from fedrecgel.numerics.pac_bayes import Bound, admissible_sigma, lemma2
 from fedrecgel.runs.result import Result
+from fedrecgel.tensors import Tensors
 
 
 def generalisation_bound(
@@ -42,15 +42,15 @@ def generalisation_bound(
         raise ConfigError("The bound needs the split the run was trained on. Found another one.")
     method = replace(method, reduction="mean")
     draws = Draws(result.config.run.seed)
-    federation = Federation(split, result.config.sampling, result.shared["item_gmf"].dtype)
-    down = Download(method.unpack(result.shared))
+    federation = Federation(split, result.config.sampling, result.clients["user"].dtype)
+    shared = method.backbone.prepare(result.shared)
     everyone = torch.arange(split.n_users)
     lengths, order = federation.n_examples(everyone).sort(descending=True)
     examples = federation.examples(order, result.config.run.rounds, draws)
     losses = []
     for chunk in chunks_of(lengths, result.config.local.chunk_examples):
         batch = examples.batch(*chunk)
-        losses.append(_worst_case_loss(method, result.clients["user"][batch.ids], down, batch))
+        losses.append(_worst_case_loss(method, result.clients["user"][batch.ids], shared, batch))
     worst = torch.cat(losses).double()
     n_shared = sum(value.numel() for value in result.shared.values())
     n_private, n_records = result.clients["user"].shape[1], int(lengths.sum())
@@ -70,15 +70,12 @@ def generalisation_bound(
 
 
 def _worst_case_loss(
-    method: FedRecGEL, user: Float[Tensor, "C d"], down: Download, batch: ClientBatch
+    method: FedRecGEL, user: Float[Tensor, "C d"], shared: Tensors, batch: ClientBatch
 ) -> Float[Tensor, " C"]:
     """The two maxima, each by one first-order step: the private part first, then the shared one."""
-    model = method.model
-    view = model.meet(model.training_view(down.shared, batch.rows), user)
-    loss = method.local_loss(batch)
-    gradient = model.user_gradient(view, loss(view, user)[1])
-    user = perturbed({"user": user}, {"user": gradient}, method.rho_ur)["user"]
-    view = model.meet(view, user)
-    at = loss(view, user)[1]
-    worst = perturbed(view, model.shared_gradients(view, user, at), method.rho_co)
-    return loss(worst, user)[0]
+    model, loss = method.backbone, method.local_loss(batch)
+    gradient = model.gradients(shared, user, loss, of="user").user
+    user = perturb({"user": user}, {"user": gradient}, method.rho_ur)["user"]
+    point = model.point(shared, batch.rows, user)
+    worst = perturb(point.shared, model.differentiate(point, loss).seen(), method.rho_co)
+    return model.differentiate(point.with_shared(worst), loss).loss

@@ -117,9 +117,9 @@ class SharedLoss:
         self.n_clients = len(chosen)
 
     def _terms(self, shared: Tensors) -> Iterator[Float[Tensor, ""]]:
-        model, unpacked = self.method.model, self.method.unpack(shared)
+        model, prepared = self.method.backbone, self.method.backbone.prepare(shared)
         for batch, user in zip(self.batches, self.users, strict=True):
-            logits = model.scores(model.view(unpacked, batch.rows), user)
+            logits = model.scores(prepared, user, batch.rows)
             losses = binary_cross_entropy_with_logits(
                 logits, batch.row_labels, batch.row_weights(None), reduction="none"
             )

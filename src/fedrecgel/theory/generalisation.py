@@ -40,7 +40,7 @@ class Generalisation:
 
 
 def generalisation_of(result: Result, split: Split) -> Generalisation | None:
-    """Compare losses; None for a method that does not minimise this cross-entropy over the NeuMF model."""
+    """Compare losses; None for a method that does not minimise this cross-entropy with one model for all."""
     method = result.config.method.build()
     if not isinstance(method, FedNCF):
         return None
@@ -57,14 +57,14 @@ def generalisation_of(result: Result, split: Split) -> Generalisation | None:
 
 
 def _train_loss(result: Result, method: FedNCF, split: Split) -> float:
-    federation = Federation(split, result.config.sampling, result.shared["item_gmf"].dtype)
-    shared, model = method.unpack(result.shared), method.model
+    federation = Federation(split, result.config.sampling, result.clients["user"].dtype)
+    shared, model = method.backbone.prepare(result.shared), method.backbone
     lengths, order = federation.n_examples(torch.arange(split.n_users)).sort(descending=True)
     examples = federation.examples(order, result.config.run.rounds, Draws(result.config.run.seed))
     total = 0.0
     for chunk in chunks_of(lengths, result.config.local.chunk_examples):
         batch = examples.batch(*chunk)
-        logits = model.scores(model.view(shared, batch.rows), result.clients["user"][batch.ids])
+        logits = model.scores(shared, result.clients["user"][batch.ids], batch.rows)
         losses = binary_cross_entropy_with_logits(logits, batch.row_labels, batch.row_weights(None), reduction="none")
         total += float(losses.double().sum())
     return total / split.n_users
@@ -73,12 +73,12 @@ def _train_loss(result: Result, method: FedNCF, split: Split) -> float:
 def _heldout_loss(result: Result, method: FedNCF, split: Split) -> float:
     negatives = min(result.config.sampling.negatives, split.candidates.shape[1])
     items = np.concatenate([split.test[:, None], split.candidates[:, :negatives]], axis=1).astype(np.int64)
-    shared, model = method.unpack(result.shared), method.model
+    shared, model = method.backbone.prepare(result.shared), method.backbone
     size = max(1, result.config.local.chunk_scores // (1 + negatives))
     total = 0.0
     for start in range(0, split.n_users, size):
         here = torch.from_numpy(items[start : start + size])
-        logits = model.scores(model.view(shared, here), result.clients["user"][start : start + size])
+        logits = model.scores(shared, result.clients["user"][start : start + size], here)
         labels = torch.zeros_like(logits)
         labels[:, 0] = 1
         total += float(binary_cross_entropy_with_logits(logits, labels, reduction="none").double().mean(1).sum())

@@ -106,12 +106,13 @@ class FlowerEngine:
                 raise Refusal("late")
             upload = self._upload(letter, asked, forms)
             loss, own = letter.about["loss"], letter.about["refused"]
-            if not isinstance(loss, float) or not math.isfinite(loss):
+            if loss is not None and (not isinstance(loss, float) or not math.isfinite(loss)):
                 raise Refusal("loss")
             from_nodes.update({str(reason): int(count) for reason, count in own.items()})
             n_answers = 0 if upload is None else len(upload.ids)
             from_nodes["norm"] += len(letter.tensors["ids"]) - n_answers
-            losses.append(loss)
+            if loss is not None:
+                losses.append(loss)
             return upload, n_answers
 
         answers = self._ask("train", {"round": round}, server, cohort, judge)
@@ -120,7 +121,7 @@ class FlowerEngine:
         n_answers = sum(len(upload.ids) for upload in uploads)
         return Trained(
             self.channel.collect(uploads, self.problem.n_items, self.method.server_needs),
-            loss=torch.tensor(math.fsum(losses) / n_answers),
+            loss=torch.tensor(math.fsum(losses) / n_answers) if losses else None,
             bytes_up=answers.bytes_up,
             bytes_down=answers.bytes_down,
             n_answers=n_answers,

@@ -81,9 +81,9 @@ def _train(engine: LocalEngine, store: DiskStore, outgoing: Outgoing, work: Work
     here = present(asked, number, work.faults).nonzero()[:, 0]
     about: dict[str, Any] = {"round": number, "loss": 0.0, "refused": {}}
     if len(here):
-        trained = engine.train_with(down.of(down.shared, here), asked[here], number)
+        trained = engine.train_with(down.of(here), asked[here], number)
         about["refused"] = dict(trained.refused)
-        about["loss"] = float(trained.loss) * trained.n_answers if trained.n_answers else 0.0
+        about["loss"] = None if trained.loss is None else float(trained.loss) * trained.n_answers
     store.commit()
     return Letter(about, outgoing.packed(work.method, engine.federation.n_items))
 
@@ -93,7 +93,7 @@ def _rank(engine: LocalEngine, letter: Letter) -> Letter:
     held_out, against = letter.about["held_out"], letter.about["against"]
     ids, asked = engine.ranked(held_out), letter.tensors["ids"]
     down, at = unpack_download(letter.tensors), torch.searchsorted(asked, ids).clamp(max=len(asked) - 1)
-    ranks = engine.ranks_with(down.of(down.shared, at), held_out, against)
+    ranks = engine.ranks_with(down.of(at), held_out, against)
     wanted = torch.isin(ids, asked)
     found = {"ids": ids[wanted], "above": ranks.above[wanted], "tied": ranks.tied[wanted]}
     return Letter({"round": letter.about["round"]}, found)

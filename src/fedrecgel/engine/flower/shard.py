@@ -106,6 +106,8 @@ def write_shard(split: Split, users: npt.NDArray[np.int64], folder: Path) -> Non
         _, at = sets.flat(users)
         arrays |= {f"{name}_sizes": sets.sizes(users), f"{name}_items": sets.items[at]}
         arrays[f"{name}_counts"] = sets.counts[at]
+        if sets.recency is not None:
+            arrays[f"{name}_recency"] = sets.recency[at]
     tensors = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in arrays.items()}
     write_tensors(folder / DATA, tensors, {"facts": facts_of(split), "user_ids": [ids[user] for user in users]})
 
@@ -131,7 +133,9 @@ def read_shard(place: Path) -> Shard:
     def sets(name: str) -> ItemSets:
         sizes = spread(f"{name}_sizes", np.zeros(n_users, dtype=np.int64))
         ptr = np.concatenate([[0], np.cumsum(sizes)])
-        return ItemSets(blank.n_items, ptr, tensors[f"{name}_items"].numpy(), tensors[f"{name}_counts"].numpy())
+        items, counts = (tensors[f"{name}_{part}"].numpy() for part in ("items", "counts"))
+        recency = tensors[f"{name}_recency"].numpy() if f"{name}_recency" in tensors else None
+        return ItemSets(blank.n_items, ptr, items, counts, recency)
 
     validation = validation_candidates = None
     if "validation" in tensors:
@@ -152,19 +156,22 @@ def read_shard(place: Path) -> Shard:
 def rejoined(shards: Sequence[Shard]) -> tuple[ItemSets, list[Any]]:
     """Training rows and names of all users, where their shards lie on one disk."""
     first = shards[0].split
-    owners, items, counts = [], [], []
+    owners, items, counts, recency = [], [], [], []
     names: list[Any] = list(range(first.n_users))
     for shard in shards:
         train = shard.split.train
         owners.append(np.repeat(np.arange(first.n_users), np.diff(train.ptr)))
         items.append(train.items)
         counts.append(train.counts)
+        if train.recency is not None:
+            recency.append(train.recency)
         for user, name in zip(shard.users.tolist(), shard.user_ids, strict=True):
             names[user] = name
     owner = np.concatenate(owners)
     order = np.argsort(owner, kind="stable")
     ptr = np.searchsorted(owner[order], np.arange(first.n_users + 1))
-    return ItemSets(first.n_items, ptr, np.concatenate(items)[order], np.concatenate(counts)[order]), names
+    latest = np.concatenate(recency)[order] if recency else None
+    return ItemSets(first.n_items, ptr, np.concatenate(items)[order], np.concatenate(counts)[order], latest), names
 
 
 def blank_split(facts: Facts) -> PartOfSplit:

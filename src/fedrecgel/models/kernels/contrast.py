@@ -1,4 +1,4 @@
-"""contrast.cpp, the native kernel of CoFedRec's contrastive term."""
+"""contrast.cpp, the compiled contrastive term."""
 
 from __future__ import annotations
 
@@ -6,29 +6,41 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedrecgel.models.kernels.compiler import library
-from fedrecgel.numerics.contrast import EPSILON, contrast, label_weights
+from fedrecgel.models.kernels.compiler import Library, library
 
 SMALLEST_TEMPERATURE = 0.025
 """Below it e^(-2/τ) is too small for single precision, which the kernel needs."""
 
 
-def native_contrast(
+def _library(dim: int) -> Library | None:
+    return library("contrast.cpp", D=dim)
+
+
+def available(dim: int, temperature: float) -> bool:
+    """Whether it can be built here for vectors of this size, and is exact enough at this temperature."""
+    return temperature >= SMALLEST_TEMPERATURE and _library(dim) is not None
+
+
+def contrast(
     tables: Float[Tensor, "C n d"],
     labels: Int[Tensor, " n"],
-    anchors: Int[Tensor, " a"] | None,
-    *,
+    anchors: Int[Tensor, " a"],
+    sizes: Float[Tensor, " n"],
+    share: Float[Tensor, " n"],
     temperature: float,
-    base_temperature: float,
+    epsilon: float,
 ) -> tuple[Float[Tensor, " C"], Float[Tensor, "C n d"]]:
-    """As `contrast`, in single precision."""
+    """As `models.contrast.contrast`, in single precision.
+
+    Raises:
+        RuntimeError: it is not available.
+    """
     clients, n, dim = tables.shape
-    compiled = library("contrast.cpp", D=dim)
-    if compiled is None or temperature < SMALLEST_TEMPERATURE:
-        return contrast(tables, labels, anchors, temperature=temperature, base_temperature=base_temperature)
-    rows = torch.arange(n) if anchors is None else anchors
-    sizes, share = label_weights(labels, tables.dtype, len(rows), temperature / base_temperature)
+    compiled = _library(dim)
+    if compiled is None:
+        raise RuntimeError("there is no compiled contrastive term here")
     loss, gradient = tables.new_empty(clients), torch.empty_like(tables, memory_format=torch.contiguous_format)
-    counts = (clients, n, len(rows), int(labels.max()) + 1)
-    compiled.call("contrast", counts, (tables, labels, rows, sizes, share), (temperature, EPSILON), (loss, gradient))
+    counts = (clients, n, len(anchors), int(labels.max()) + 1)
+    read = (tables, labels, anchors, sizes, share)
+    compiled.call("contrast", counts, read, (temperature, epsilon), (loss, gradient))
     return loss, gradient

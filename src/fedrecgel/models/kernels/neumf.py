@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from fedrecgel.models.gradients import Gradients, LocalLoss
 from fedrecgel.models.kernels.compiler import Library, library
-from fedrecgel.models.neumf import NeuMF
 from fedrecgel.numerics.optim import BETA1, BETA2, EPS
 from fedrecgel.tensors import Summed, Tensors
 
@@ -18,46 +16,26 @@ SUMMED = NETWORK[1:]
 """Their gradients come back as sums over clients."""
 
 
-@dataclass(frozen=True)
-class Gradients:
-    """What one client update needs of the model."""
-
-    loss: Float[Tensor, " C"]
-    user: Float[Tensor, "C d"]
-    """g_ur, Eq. 12."""
-    dense: dict[str, Summed]
-    """g_co of the network, Eq. 15, summed over clients: matrices of single clients are never kept."""
-    rows: Tensors
-    """g_co of the client's item rows, Eq. 15."""
-
-
 class Kernel:
     """The compiled functions for a model of certain sizes."""
 
-    def __init__(self, library: Library, model: NeuMF) -> None:
-        self._library, self._model = library, model
+    def __init__(self, library: Library, gmf_dim: int, mlp_dim: int, first: int) -> None:
+        self._library, self._gmf_dim, self._mlp_dim, self._first = library, gmf_dim, mlp_dim, first
 
     def gradients(
-        self,
-        shared: Tensors,
-        user: Float[Tensor, "C d"],
-        rows: Int[Tensor, "C K"],
-        lengths: Int[Tensor, " C"],
-        labels: Float[Tensor, "C K"],
-        weights: Float[Tensor, "C K"],
-        rho_co: float,
-        rho_ur: float,
+        self, shared: Tensors, user: Float[Tensor, "C d"], loss: LocalLoss, rho_ur: float, rho_co: float
     ) -> Gradients:
         """Both sharpness-aware gradients of C clients at (θ_co, θ_ur); radius 0 gives the plain gradient."""
-        (clients, width), new = rows.shape, user.new_empty
-        loss, h_user = new(clients), new(user.shape)
-        row_gmf, row_mlp = (new(clients, width, size) for size in (self._model.gmf_dim, self._model.mlp_dim))
+        (clients, width), new = loss.rows.shape, user.new_empty
+        value, g_ur = new(clients), new(user.shape)
+        row_gmf, row_mlp = (new(clients, width, size) for size in (self._gmf_dim, self._mlp_dim))
         sums = {name: user.new_zeros(shared[name].shape) for name in SUMMED}
-        read = (lengths, rows, labels, weights, user, shared["item_gmf"], shared["item_mlp"], *_network(shared))
-        written = (loss, h_user, row_gmf, row_mlp, *sums.values())
+        clicks = (loss.mask.sum(1), loss.rows, loss.labels, loss.weights)
+        read = (*clicks, user, shared["item_gmf"], shared["item_mlp"], *_network(shared))
+        written = (value, g_ur, row_gmf, row_mlp, *sums.values())
         self._library.call("neumf_gradients", (clients, width), read, (rho_co, rho_ur), written)
-        dense = {name: Summed(value) for name, value in sums.items()}
-        return Gradients(loss, h_user, dense, {"item_gmf": row_gmf, "item_mlp": row_mlp})
+        network = {name: Summed(total) for name, total in sums.items()}
+        return Gradients(value, g_ur, network, {"item_gmf": row_gmf, "item_mlp": row_mlp})
 
     def scores(self, shared: Tensors, user: Float[Tensor, "C d"], items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
         """Logits."""
@@ -67,9 +45,9 @@ class Kernel:
         return scores
 
     def item_half(self, shared: Tensors) -> Float[Tensor, "n h"]:
-        """As `NeuMF.item_half`."""
+        """W1_item v2 of every item."""
         table = shared["item_mlp"]
-        half = table.new_empty(len(table), self._model.hidden[0])
+        half = table.new_empty(len(table), self._first)
         self._library.call("neumf_item_half", (len(table),), (table, shared["w1_item"]), (), (half,))
         return half
 
@@ -92,10 +70,8 @@ def _network(shared: Tensors) -> list[Tensor]:
     return [shared[name] for name in NETWORK]
 
 
-def kernel(model: NeuMF) -> Kernel | None:
-    """The kernel for a model of these sizes; None if it has no such kernel or it cannot be built here."""
-    if len(model.hidden) != 3:
-        return None
-    first, second, third = model.hidden
-    found = library("neumf.cpp", G=model.gmf_dim, M=model.mlp_dim, H1=first, H2=second, H3=third)
-    return None if found is None else Kernel(found, model)
+def kernel(gmf_dim: int, mlp_dim: int, hidden: tuple[int, int, int]) -> Kernel | None:
+    """The kernel for a model of these sizes; None if it cannot be built here."""
+    first, second, third = hidden
+    found = library("neumf.cpp", G=gmf_dim, M=mlp_dim, H1=first, H2=second, H3=third)
+    return None if found is None else Kernel(found, gmf_dim, mlp_dim, first)

@@ -7,6 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from fedrecgel.models.kernels import contrast as kernel
+from fedrecgel.models.kernels import kernels_allowed
+
 EPSILON = 1e-6
 """Added to sums that may be zero, as in the released code of CoFedRec."""
 BLOCK = 1 << 19
@@ -32,11 +35,13 @@ def contrast(
 
     The n × n logits are computed in blocks of anchors and never kept.
     """
-    clients, n, _ = tables.shape
-    z = normalize(tables, dim=2)
+    clients, n, dim = tables.shape
     rows = torch.arange(n, device=tables.device) if anchors is None else anchors
+    sizes, share = label_weights(labels, tables.dtype, len(rows), temperature / base_temperature)
+    if kernels_allowed(tables) and kernel.available(dim, temperature):
+        return kernel.contrast(tables, labels, rows, sizes, share, temperature, EPSILON)
+    z = normalize(tables, dim=2)
     same = _others_with_label(z, labels)
-    sizes, share = label_weights(labels, z.dtype, len(rows), temperature / base_temperature)
     loss, slope = z.new_zeros(clients), torch.zeros_like(z)  # slope = ∂/∂z
     width = max(1, BLOCK // (clients * n))
     for part in torch.split(rows, width):

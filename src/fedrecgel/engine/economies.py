@@ -1,0 +1,80 @@
+"""What a simulator knows of methods to be fast: how many clients it trains together, and where a compiled kernel helps.
+
+Nothing here changes a result beyond rounding, and a method that is not mentioned works as well.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.cofedrec import CoFedRec
+from fedrecgel.methods.fedmf import FedMF
+from fedrecgel.methods.fedncf import FedNCF
+from fedrecgel.methods.fedncf_weights import FedNCFWeights
+from fedrecgel.methods.gpfedrec import GPFedRec
+from fedrecgel.models.kernels import contrast, factors
+from fedrecgel.models.neumf import NeuMF
+
+
+@singledispatch
+def has_kernel(method: Method) -> bool:
+    """Whether a compiled back end serves this method here, behind a channel that only adds uploads up."""
+    return False
+
+
+@has_kernel.register
+def _(method: FedNCF) -> bool:
+    """NeuMF's kernel sums over clients, so all must weigh the same."""
+    model = method.backbone
+    return method.weighting == "uniform" and isinstance(model, NeuMF) and model.kernel is not None
+
+
+@has_kernel.register
+def _(method: FedMF) -> bool:
+    return method.updates == "each" and factors.available(method.dim)
+
+
+@has_kernel.register
+def _(method: CoFedRec) -> bool:
+    return method.reg > 0 and contrast.available(method.dim, method.temperature)
+
+
+@singledispatch
+def footprint(method: Method, n_examples: Int[Tensor, " C"], n_items: int, *, compiled: bool) -> Int[Tensor, " C"]:
+    """How many examples' worth of memory each client takes: as many train together as fit the budget."""
+    return n_examples
+
+
+@footprint.register
+def _(method: FedNCF, n_examples: Int[Tensor, " C"], n_items: int, *, compiled: bool) -> Int[Tensor, " C"]:
+    """The kernel keeps item rows of a chunk, but activations of one block only."""
+    return (n_examples + 7) // 8 if compiled else n_examples
+
+
+@footprint.register
+def _(method: FedMF, n_examples: Int[Tensor, " C"], n_items: int, *, compiled: bool) -> Int[Tensor, " C"]:
+    """The loop over examples is long and every step of it small, except in the kernel."""
+    return n_examples // (4 if compiled else 64)
+
+
+@footprint.register
+def _(method: FedNCFWeights, n_examples: Int[Tensor, " C"], n_items: int, *, compiled: bool) -> Int[Tensor, " C"]:
+    """A network and its moments for each client take the room of some hundred examples."""
+    return n_examples + 128
+
+
+@footprint.register
+def _(method: GPFedRec, n_examples: Int[Tensor, " C"], n_items: int, *, compiled: bool) -> Int[Tensor, " C"]:
+    """A client fills its whole table, once."""
+    return n_examples + n_items // 64
+
+
+@footprint.register
+def _(method: CoFedRec, n_examples: Int[Tensor, " C"], n_items: int, *, compiled: bool) -> Int[Tensor, " C"]:
+    """A client trains its whole table."""
+    return torch.full_like(n_examples, max(1, n_items // 4))
