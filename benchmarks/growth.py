@@ -17,7 +17,6 @@ import torch
 from fedrecgel.bench.measure import Contender, Pace, cpu_seconds, peak_rss_gb
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.synthetic import generate
-from fedrecgel.engine.accelerate import accelerated
 from fedrecgel.methods.fedrecgel import FedRecGEL
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -27,8 +26,7 @@ def measure(users: int, accelerate: bool) -> None:
     """Three rounds on one worker; prints one row."""
     torch.set_num_threads(1)
     federation = Federation(generate(users, users // 10, 20 * users).split())
-    method = FedRecGEL(fraction=0.01)
-    contender = Contender((accelerated(method) or method) if accelerate else method, federation, workers=1)
+    contender = Contender(FedRecGEL(fraction=0.01), federation, workers=1, accelerate=accelerate)
     contender.train()
     pace = Pace()
     for _ in range(3):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 import fedrecgel as fr
 from fedrecgel.data.federation import ClientBatch
+from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import ClientResult, Download, Inbox, Problem, Server, Upload
 from fedrecgel.tables import State
@@ -47,7 +48,9 @@ class TinyMF(fr.Method):
     def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
         return Server({"item": server.shared["item"] - self.lr * inbox.total()["item"]})
 
-    def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+    def score(
+        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+    ) -> Float[Tensor, "C M"]:
         return (down.shared["item"][items] @ private["user"][:, :, None]).squeeze(2)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -162,7 +163,8 @@ def test_an_epoch_of_steps_shows_every_example_once(users: list[int], size: int,
 def test_steps_of_a_client_are_the_same_in_any_company(users: list[int], size: int, wider: int) -> None:
     batch = CROWDED.batch(torch.tensor(users), 1, DRAWS)
     names = ("items", "labels", "mask", "rows", "row_counts", "row_mask", "slots")
-    padded = replace(batch, **{name: torch.nn.functional.pad(getattr(batch, name), (0, wider)) for name in names})
+    more_padding: dict[str, Any] = {name: torch.nn.functional.pad(getattr(batch, name), (0, wider)) for name in names}
+    padded = replace(batch, **more_padding)
     steps, more = list(batch.steps(size, 1, DRAWS, 2)), list(padded.steps(size, 1, DRAWS, 2))
     assert not any(weights.any() for weights in more[len(steps) :])
     for weights, same in zip(steps, more, strict=False):

@@ -16,14 +16,14 @@ from fedrecgel.channels.base import Plain
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.split import Split, leave_one_out
 from fedrecgel.draws import Draws
-from fedrecgel.engine.accelerate import NativeFedMF, accelerated
+from fedrecgel.engine.economies import has_kernel
 from fedrecgel.methods.base import Download, Method, Problem
 from fedrecgel.methods.fedmf import FedMF
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrecgel import FedRecGEL
 from fedrecgel.methods.popularity import Popularity
+from fedrecgel.models.kernels import allow_kernels
 from fedrecgel.models.kernels.compiler import library
-from fedrecgel.models.kernels.neumf import kernel
 from fedrecgel.tensors import Tensors
 
 SPLIT = random_split(n_users=30, n_items=200)
@@ -37,36 +37,41 @@ METHODS: list[Method] = [
     FedRecGEL(user_optimiser="sgd"),
 ]
 
-pytestmark = pytest.mark.skipif(kernel(FedNCF(**SIZES).model) is None, reason="needs a C++ compiler at run time")
+pytestmark = pytest.mark.skipif(not has_kernel(FedNCF(**SIZES)), reason="needs a C++ compiler at run time")
 
 
 def close(found: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
     assert float((found - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max()), what
 
 
-def update(method: Method, split: Split = SPLIT) -> tuple[Tensors, Tensors, torch.Tensor, torch.Tensor]:
+def update(
+    method: Method, split: Split, *, compiled: bool
+) -> tuple[Tensors, Tensors, torch.Tensor | None, torch.Tensor]:
     """Mean upload, private tensors, losses and scores of one round with thirtyfold embeddings."""
     draws, problem = Draws(1), Problem(split.n_users, split.n_items)
     ids = torch.arange(split.n_users)
     server = method.init_server(problem, draws)
     shared = {name: value * (30 if name.startswith("item") else 1) for name, value in server.shared.items()}
-    down = Download(method.unpack(shared))
+    down, federation = Download(shared), Federation(split)
     private = method.init_clients(problem, ids, draws)
-    result = method.client_update(private, down, Federation(split).batch(ids, 0, draws), 0, draws)
-    mean = Plain().collect([result.upload], split.n_items, method.server_needs).mean()
     items = torch.arange(split.n_items).expand(split.n_users, -1)
-    return mean, result.private.tensors, result.loss, method.score(private, down, items)
+    with allow_kernels(compiled):
+        result = method.client_update(private, down, federation.batch(ids, 0, draws), 0, draws)
+        scores = method.score(private, down, federation.history(ids), items)
+    mean = Plain().collect([result.upload], split.n_items, method.server_needs).mean()
+    return mean, result.private.tensors, result.loss, scores
 
 
 def assert_agree(method: Method, split: Split) -> None:
-    fast = accelerated(method)
-    assert fast is not None
-    reference, found = update(method, split), update(fast, split)
+    assert has_kernel(method)
+    reference, found = (update(method, split, compiled=compiled) for compiled in (False, True))
     for name, value in reference[0].items():
         close(found[0][name], value, name)
     # Adam's first step is g / |g|: compare what it was made of.
     name = "user_m" if "user_m" in reference[1] else "user"
     close(found[1][name], reference[1][name], name)
+    assert found[2] is not None
+    assert reference[2] is not None
     close(found[2], reference[2], "loss")
     close(found[3], reference[3], "scores")
 
@@ -96,19 +101,19 @@ def test_fedmf_agrees_with_pytorch(
     dim: int,
 ) -> None:
     method = FedMF(dim=dim, lr=0.2, loss=loss, repeated=repeated, examples=examples)
-    assert isinstance(accelerated(method), NativeFedMF)
     assert_agree(method, SPLIT)
 
 
 def test_a_client_without_examples_changes_nothing() -> None:
     method = FedRecGEL(**SIZES)
-    fast = accelerated(method)
-    assert fast is not None
     draws, problem, ids = Draws(1), Problem(SPLIT.n_users, SPLIT.n_items), torch.arange(4)
-    down = Download(method.unpack(method.init_server(problem, draws).shared))
+    shared = method.init_server(problem, draws).shared
     private, batch = method.init_clients(problem, ids, draws), Federation(SPLIT).batch(ids, 0, draws)
     batch = replace(batch, mask=batch.mask & (ids > 0)[:, None], row_mask=batch.row_mask & (ids > 0)[:, None])
-    results = [kind.client_update(private, down, batch, 0, draws) for kind in (method, fast)]
+    results = []
+    for compiled in (False, True):
+        with allow_kernels(compiled):
+            results.append(method.client_update(private, Download(shared), batch, 0, draws))
     means = [Plain().collect([result.upload], SPLIT.n_items, method.server_needs).mean() for result in results]
     for name, value in means[0].items():
         close(means[1][name], value, name)
@@ -117,38 +122,48 @@ def test_a_client_without_examples_changes_nothing() -> None:
 
 def test_the_server_steps_as_with_pytorch() -> None:
     method = FedRecGEL(**SIZES)
-    fast = accelerated(method)
-    assert isinstance(fast, FedNCF)
     server = method.init_server(Problem(SPLIT.n_users, SPLIT.n_items), Draws(1))
     before = {name: value.clone() for name, value in {**server.shared, **server.kept}.items()}
     generator = torch.Generator().manual_seed(0)
     for _ in range(3):
         gradient = {name: torch.randn(value.shape, generator=generator) for name, value in server.shared.items()}
-        wanted, found = method.step_server(server, gradient), fast.step_server(server, gradient)
+        wanted = method.step_server(server, gradient)
+        with allow_kernels(True):
+            found = method.step_server(server, gradient)
         assert all(torch.equal(value, before[name]) for name, value in {**server.shared, **server.kept}.items())
         for name, value in {**wanted.shared, **wanted.kept}.items():
             close({**found.shared, **found.kept}[name], value, name)
         server = wanted
         before = {name: value.clone() for name, value in {**server.shared, **server.kept}.items()}
-    close(fast.unpack(server.shared)["item_half"], method.unpack(server.shared)["item_half"], "item half")
+    half = method.backbone.prepare(server.shared)["item_half"]
+    with allow_kernels(True):
+        close(method.backbone.prepare(server.shared)["item_half"], half, "item half")
 
 
 def test_falls_back_where_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert accelerated(Popularity()) is None
-    assert accelerated(FedRecGEL(order="user-first")) is None
-    assert accelerated(FedRecGEL(g_norm=0.1)) is None
-    assert accelerated(FedNCF(gmf_dim=5)) is None
-    assert accelerated(FedNCF(weighting="examples")) is None
+    assert not has_kernel(Popularity())
+    assert not has_kernel(FedNCF(gmf_dim=5))
+    assert not has_kernel(FedNCF(model="mf"))
+    assert not has_kernel(FedNCF(weighting="examples"))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     library.cache_clear()
     try:
-        assert accelerated(FedNCF(**SIZES)) is None
+        assert not has_kernel(FedNCF(**SIZES))
         plain = fr.train("fedncf", SPLIT, rounds=2, **SIZES)
         asked = fr.train("fedncf", SPLIT, rounds=2, **SIZES, local={"accelerate": True})
     finally:
         library.cache_clear()
     assert all(torch.equal(value, asked.shared[name]) for name, value in plain.shared.items())
+
+
+@pytest.mark.parametrize("options", [{"order": "user-first"}, {"variant": "paper"}, {"g_norm": 0.01}])
+def test_variants_agree_too(options: dict[str, Any]) -> None:
+    plain = fr.train("fedrecgel", SPLIT, rounds=2, **SIZES, **options)
+    fast = fr.train("fedrecgel", SPLIT, rounds=2, **SIZES, **options, local={"accelerate": True})
+    assert fast.summary["accelerated"]
+    for name, value in plain.shared.items():
+        close(fast.shared[name], value, name)
 
 
 def test_double_precision_takes_the_reference_path() -> None:

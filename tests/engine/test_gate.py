@@ -35,8 +35,7 @@ def result_of(method: Method, ids: Tensor) -> ClientResult:
     engine = engine_of(method, SPLIT)
     server = method.init_server(problem_of(SPLIT), engine.draws)
     down = method.broadcast(server, ids)
-    received = down.of(method.unpack(down.shared), slice(None))
-    return method.client_update(engine.store.read(ids), received, SPLIT_BATCH(engine, ids), 0, engine.draws)
+    return method.client_update(engine.store.read(ids), down, SPLIT_BATCH(engine, ids), 0, engine.draws)
 
 
 def SPLIT_BATCH(engine: object, ids: Tensor) -> ClientBatch:  # noqa: N802

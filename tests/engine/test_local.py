@@ -75,9 +75,9 @@ def naive_ranks(
     for user in range(split.n_users):
         if targets[user] == NO_ITEM:
             continue
-        down = Download(engine.method.unpack(server.shared))
-        items = torch.arange(split.n_items)[None, :]
-        scores = engine.method.score(engine.store.read(torch.tensor([user])), down, items)[0].tolist()
+        ids, items = torch.tensor([user]), torch.arange(split.n_items)[None, :]
+        history = engine.federation.history(ids)
+        scores = engine.method.score(engine.store.read(ids), Download(server.shared), history, items)[0].tolist()
         others = candidates[user].tolist()
         if against == "catalogue":
             touched = split.observed.items[split.observed.ptr[user] : split.observed.ptr[user + 1]].tolist()

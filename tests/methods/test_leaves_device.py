@@ -12,6 +12,7 @@ from fedrecgel.data.federation import Federation
 from fedrecgel.draws import Draws
 from fedrecgel.methods import METHODS as REGISTRY
 from fedrecgel.methods.base import Method, Need, Problem
+from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedncf_weights import FedNCFWeights
 from fedrecgel.methods.fedrap import FedRAP
 from fedrecgel.methods.fedrecgel import FedRecGEL
@@ -22,6 +23,8 @@ METHODS = [
     *(kind(**tiny(name)) for name, kind in REGISTRY.items()),
     FedRecGEL(**SMALL, g_norm=0.1),
     FedRAP(dim=4, weight_decay=0.0),
+    FedRecGEL(**SMALL, model="mf"),
+    FedNCF(**SMALL, model="mlp"),
     FedRecGEL(**SMALL, weighting="examples"),
     FedNCFWeights(**SMALL, aggregation="mean"),
 ]
@@ -30,12 +33,11 @@ METHODS = [
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: f"{type(m).__name__}-{len(m.leaves_device())}")
 def test_uploads_carry_exactly_what_is_said(method: Method) -> None:
     ids, draws, problem = torch.arange(4), Draws(0), Problem(SPLIT.n_users, SPLIT.n_items)
-    received = method.broadcast(method.init_server(problem, draws), ids)
-    down = received.of(method.unpack(received.shared), slice(None))
-    batch = Federation(SPLIT).batch(ids, 0, draws)
+    down = method.broadcast(method.init_server(problem, draws), ids)
+    batch = Federation(SPLIT).batch(ids, 0, draws, negatives=method.samples_negatives)
     upload = method.client_update(method.init_clients(problem, ids, draws), down, batch, 0, draws).upload
     weight = set() if (upload.weight == 1).all() else {"weight"}
-    assert {*upload.dense, *upload.rows} | weight == method.leaves_device() <= method.sends | weight
+    assert {*upload.dense, *upload.rows} | weight == method.leaves_device()
 
 
 def test_multiplying_what_was_received_needs_the_plain_sum() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.oracles.cofedrec import supervised_contrast
 from torch import Tensor
 
-from fedrecgel.numerics import contrast as module
-from fedrecgel.numerics.contrast import contrast
+from fedrecgel.models import contrast as module
+from fedrecgel.models.contrast import contrast
 
 WARM: dict[str, float] = {"temperature": 0.3, "base_temperature": 0.5}
 

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name everybody uses
 
-from fedrecgel.models.neumf import NeuMF, Signals
-from fedrecgel.models.sam import perturbed
+from fedrecgel.models.base import Model
+from fedrecgel.models.gradients import LocalLoss, Slopes, perturb
+from fedrecgel.models.neumf import NeuMF
 from fedrecgel.tensors import Factors, Tensors, client_norm
 
-MODELS = [NeuMF(3, 5, (8, 6, 4)), NeuMF(2, 4, (7,)), NeuMF(1, 1, (3, 2))]
+MODELS = [NeuMF(gmf_dim=3, mlp_dim=5, hidden=(8, 6, 4)), NeuMF(gmf_dim=1, mlp_dim=1, hidden=(3, 2, 1))]
 N_ITEMS, CLIENTS, ROWS = 12, 4, 6
 
 
@@ -20,7 +21,7 @@ def plain_logits(model: NeuMF, shared: Tensors, user: Tensor, items: Tensor) -> 
     v1, v2 = shared["item_gmf"][items], shared["item_mlp"][items]
     h = torch.cat([u2.expand(len(items), -1), v2], dim=1)
     weights = [torch.cat([shared["w1_user"], shared["w1_item"]], dim=1)]
-    weights += [shared[f"w{layer}"] for layer in range(2, len(model.hidden) + 1)]
+    weights += [shared[f"w{layer}"] for layer in (2, 3)]
     for layer, weight in enumerate(weights, start=1):
         h = torch.relu(F.linear(h, weight, shared[f"b{layer}"][0]))
     output = torch.cat([shared["out_gmf"], shared["out_mlp"]]).T
@@ -43,11 +44,11 @@ class Case:
         self.weights = torch.rand(CLIENTS, ROWS, generator=generator).double()
         self.weights[1, 3:] = 0  # padding
         self.weights[3] = 0
-        unpacked = {**self.shared, "item_half": model.item_half(self.shared)}
-        self.view = model.meet(model.training_view(unpacked, self.rows), self.user)
+        self.loss = LocalLoss(self.rows, self.weights > 0, self.labels, self.weights)
+        self.point = model.point(model.prepare(self.shared), self.rows, self.user)
 
-    def signals(self) -> tuple[Tensor, Signals]:
-        return self.model.signals(self.view, self.user, self.labels, self.weights)
+    def slopes(self) -> Slopes:
+        return self.model.differentiate(self.point, self.loss)
 
     def autograd(self, client: int, shared: Tensors, user: Tensor) -> tuple[Tensor, Tensors, Tensor]:
         """Loss, gradients of the shared tensors and of the user vector, by torch."""
@@ -69,39 +70,39 @@ def close(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-13)
 
 
-def uploaded(case: Case, view: Tensors, signals: Signals, client: int) -> Tensors:
+def sent(case: Case, slopes: Slopes, client: int) -> Tensors:
     """One client's upload as the dense gradient of every shared tensor."""
-    network, rows = case.model.upload(view, case.user, signals)
-    dense = {name: (value.each() if isinstance(value, Factors) else value)[client] for name, value in network.items()}
+    network, rows = slopes.sent()
+    dense = {name: torch.as_tensor(v.each() if isinstance(v, Factors) else v)[client] for name, v in network.items()}
     for name, value in rows.items():
         dense[name] = torch.zeros_like(case.shared[name]).index_add(0, case.rows[client], value[client])
     return dense
 
 
 def test_scores(case: Case) -> None:
-    unpacked = {**case.shared, "item_half": case.model.item_half(case.shared)}
-    scores = case.model.scores(case.model.view(unpacked, case.rows), case.user)
+    scores = case.model.scores(case.model.prepare(case.shared), case.user, case.rows)
+    copies = Model.scores(case.model, case.shared | {"item_half": torch.empty(N_ITEMS, 0)}, case.user, case.rows)
     for client in range(CLIENTS):
-        close(scores[client], plain_logits(case.model, case.shared, case.user[client], case.rows[client]))
+        wanted = plain_logits(case.model, case.shared, case.user[client], case.rows[client])
+        close(scores[client], wanted)
+        close(copies[client], wanted)
 
 
 def test_losses_and_gradients_against_autograd(case: Case) -> None:
-    losses, signals = case.signals()
-    user_gradient = case.model.user_gradient(case.view, signals)
+    slopes = case.slopes()
     for client in range(CLIENTS):
         loss, gradients, own = case.autograd(client, case.shared, case.user[client])
-        close(losses[client], loss)
-        close(user_gradient[client], own)
-        found = uploaded(case, case.view, signals, client)
+        close(slopes.loss[client], loss)
+        close(slopes.user()[client], own)
+        found = sent(case, slopes, client)
         assert set(found) == set(case.shared)
         for name, gradient in gradients.items():
             close(found[name], gradient)
 
 
-def test_the_norm_in_view_coordinates_is_the_norm_of_the_full_gradient(case: Case) -> None:
+def test_the_norm_in_seen_coordinates_is_the_norm_of_the_full_gradient(case: Case) -> None:
     """W1_user and b1 are replaced by φ; the stretched coordinate keeps their part of the norm."""
-    _, signals = case.signals()
-    norms = client_norm(case.model.shared_gradients(case.view, case.user, signals))
+    norms = client_norm(case.slopes().seen())
     for client in range(CLIENTS):
         _, gradients, _ = case.autograd(client, case.shared, case.user[client])
         close(norms[client], torch.cat([gradient.flatten() for gradient in gradients.values()]).norm())
@@ -109,28 +110,26 @@ def test_the_norm_in_view_coordinates_is_the_norm_of_the_full_gradient(case: Cas
 
 
 @pytest.mark.parametrize("rho", [0.3, 5.0])
-def test_a_perturbed_view_is_the_model_with_perturbed_tensors(case: Case, rho: float) -> None:
-    _, signals = case.signals()
-    view = perturbed(case.view, case.model.shared_gradients(case.view, case.user, signals), rho)
-    losses, worse = case.model.signals(view, case.user, case.labels, case.weights)
+def test_a_perturbed_point_is_the_model_with_perturbed_tensors(case: Case, rho: float) -> None:
+    point = case.point.with_shared(perturb(case.point.shared, case.slopes().seen(), rho))
+    worse = case.model.differentiate(point, case.loss)
     for client in range(CLIENTS):
         _, gradients, _ = case.autograd(client, case.shared, case.user[client])
         norm = torch.cat([gradient.flatten() for gradient in gradients.values()]).norm()
         moved = {name: value + rho * gradients[name] / (norm + 1e-12) for name, value in case.shared.items()}
         loss, expected, _ = case.autograd(client, moved, case.user[client])
-        close(losses[client], loss)
+        close(worse.loss[client], loss)
         for name, gradient in expected.items():
-            close(uploaded(case, view, worse, client)[name], gradient)
+            close(sent(case, worse, client)[name], gradient)
 
 
-def test_meeting_another_user_keeps_the_rest_of_the_view(case: Case) -> None:
+def test_another_user_keeps_the_rest_of_the_point(case: Case) -> None:
     other = case.user.flip(0) * 2
-    losses, signals = case.model.signals(case.model.meet(case.view, other), other, case.labels, case.weights)
-    gradient = case.model.user_gradient(case.view, signals)
+    slopes = case.model.differentiate(case.model.with_user(case.point, other), case.loss)
     for client in range(CLIENTS):
         loss, _, own = case.autograd(client, case.shared, other[client])
-        close(losses[client], loss)
-        close(gradient[client], own)
+        close(slopes.loss[client], loss)
+        close(slopes.user()[client], own)
 
 
 def test_initial_tensors() -> None:

@@ -9,10 +9,8 @@ from tests.builders import random_split
 from torch import Tensor
 
 from fedrecgel.data.federation import Federation
-from fedrecgel.draws import Draws
 from fedrecgel.numerics import counts
-from fedrecgel.numerics.counts import CountMatrix, gram_columns, remember
-from fedrecgel.tables import PersonalTable
+from fedrecgel.numerics.counts import CountMatrix, gram_columns
 
 
 def matrix_of(dense: Tensor) -> CountMatrix:
@@ -57,15 +55,10 @@ def test_uploads_in_any_order_are_rows_by_client() -> None:
         assert torch.equal(CountMatrix.from_uploads(order, 5).sparse().to_dense(), wanted)
 
 
-def test_a_device_remembers_its_training_rows_and_no_negatives() -> None:
+def test_a_history_is_the_training_rows_of_its_clients() -> None:
     split, ids = random_split(), torch.tensor([4, 0, 9])
-    nothing = PersonalTable.common(torch.zeros(split.n_items, 1), len(ids))
-    own = nothing
-    for t in range(2):  # other negatives, the same rows
-        own = remember(own, Federation(split).batch(ids, t, Draws(0)))
-    found = CountMatrix.from_table(own).sparse().to_dense()
+    found = CountMatrix.from_history(Federation(split).history(ids), torch.float32).sparse().to_dense()
     for row, user in enumerate(ids.tolist()):
         rows = split.interactions.items[split.interactions.users == user].tolist()
         rows.remove(int(split.test[user]))
         assert torch.equal(found[row], torch.bincount(torch.tensor(rows), minlength=split.n_items).float())
-    assert CountMatrix.from_table(nothing).sparse().to_dense().sum() == 0

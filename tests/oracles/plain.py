@@ -129,7 +129,7 @@ def _compare_now(method: Method, engine: LocalEngine, server: Server, oracle: Or
     found = {**private.tensors, **{name: table.dense() for name, table in private.tables.items()}}
     down = method.broadcast(server, population)
     catalogue = torch.arange(engine.federation.n_items).expand(len(population), -1)
-    scores = method.score(private, down.of(method.unpack(down.shared), population), catalogue)
+    scores = method.score(private, down, engine.federation.history(population), catalogue)
     for client in population.tolist():
         for name, wanted in oracle.private(client).items():
             assert_close(found[name][client], wanted, f"{when}: {name} of client {client}")

@@ -57,8 +57,9 @@ def ragged_split(n_items: int = 60) -> Split:
     return Interactions.from_frame(frame).split(candidates=20)
 
 
-def assert_close(found: Tensor, wanted: Tensor, what: str, tolerance: float = TOLERANCE) -> None:
+def assert_close(found: Tensor | None, wanted: Tensor, what: str, tolerance: float = TOLERANCE) -> None:
     """Equal but for another order of summation."""
+    assert found is not None, what
     assert found.shape == wanted.shape, what
     assert torch.isfinite(found).all(), what
     gap = float((found - wanted).detach().abs().max())
@@ -68,7 +69,6 @@ def assert_close(found: Tensor, wanted: Tensor, what: str, tolerance: float = TO
 def catalogue_scores(engine: LocalEngine, server: Server) -> Tensor:
     """Every client's scores of all items."""
     everyone, method = engine.population(), engine.method
-    down = method.broadcast(server, everyone)
-    received = down.of(method.unpack(down.shared), everyone)
+    down, history = method.broadcast(server, everyone), engine.federation.history(everyone)
     catalogue = torch.arange(engine.federation.n_items).expand(len(everyone), -1)
-    return method.score(engine.store.read(everyone), received, catalogue)
+    return method.score(engine.store.read(everyone), down, history, catalogue)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -39,8 +38,7 @@ def fitted(method: Method, split: Split, rounds: int = 1) -> tuple[Server, Tenso
     server = list(run(method, engine, start, rounds, draws))[-1].server
     down = method.broadcast(server, everyone)
     items = torch.arange(split.n_items).expand(split.n_users, -1)
-    received = replace(down, shared=method.unpack(down.shared))
-    return server, method.score(engine.store.read(everyone), received, items)
+    return server, method.score(engine.store.read(everyone), down, engine.federation.history(everyone), items)
 
 
 def assert_close(found: Tensor, wanted: oracle.Matrix) -> None:

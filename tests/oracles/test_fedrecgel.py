@@ -158,7 +158,7 @@ def test_a_client_without_gradient(split: Split, zero: str) -> None:
         shared = {name: value * (not name.startswith("out_")) for name, value in server.shared.items()}
         server = replace(server, shared=shared)
     private = engine.store.read(ids)
-    result = method.client_update(private, Download(method.unpack(server.shared)), batch, 0, draws)
+    result = method.client_update(private, Download(server.shared), batch, 0, draws)
     total = Plain().collect([result.upload], split.n_items, method.server_needs).total()
     sums = {name: torch.zeros_like(value) for name, value in server.shared.items()}
     for row in range(len(ids)):

@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 from tests.builders import TINY, random_split, tiny
 
 import fedrecgel
+from fedrecgel.data.history import History
 from fedrecgel.errors import ConfigError, FedrecgelError, RunFolderError, StorageError
 from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Download
@@ -50,8 +51,9 @@ def test_recommendations_are_the_best_items_not_trained_on(result: Result) -> No
     method = result.config.method.build()
     users: list[int | str] = [*result.user_ids]
     for number, user in enumerate(users):
-        down = Download(method.unpack(result.shared))
-        scores = method.score(result.clients.of(slice(number, number + 1)), down, torch.arange(120)[None, :])[0]
+        down, history = Download(result.shared), History(result.train, torch.tensor([number]))
+        private = result.clients.of(slice(number, number + 1))
+        scores = method.score(private, down, history, torch.arange(120)[None, :])[0]
         own = SPLIT.train.items[SPLIT.train.ptr[number] : SPLIT.train.ptr[number + 1]].tolist()
         allowed = {result.item_ids[item]: float(scores[item]) for item in range(120) if item not in own}
         found = result.recommend(user, k=7)

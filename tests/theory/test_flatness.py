@@ -48,8 +48,8 @@ def test_the_loss_is_that_of_training(result: Result) -> None:
     for client in range(SPLIT.n_users):
         batch = federation.batch(torch.tensor([client]), 10, Draws(0))
         user = result.clients["user"][batch.ids].double()
-        view = method.model.meet(method.model.training_view(method.unpack(shared), batch.rows), user)
-        losses.append(float(method.local_loss(batch)(view, user)[0]))
+        found = method.backbone.gradients(method.backbone.prepare(shared), user, method.local_loss(batch))
+        losses.append(float(found.loss))
     loss = SharedLoss(result, SPLIT, 100)
     assert loss.value(loss.shared) == pytest.approx(sum(losses) / len(losses), rel=1e-12)
 

@@ -22,15 +22,15 @@ def test_losses_against_one_client_at_a_time() -> None:
     result = fr.train("fedrecgel", SPLIT, **TINY)
     method = result.config.method.build()
     assert isinstance(method, FedNCF)
-    shared, federation = method.unpack(result.shared), Federation(SPLIT, dtype=torch.float64)
+    shared, federation = method.backbone.prepare(result.shared), Federation(SPLIT, dtype=torch.float64)
     train, heldout = [], []
     for client in range(SPLIT.n_users):
         user = result.clients["user"][client : client + 1]
         batch = federation.batch(torch.tensor([client]), 3, Draws(0))
-        logits = method.model.scores(method.model.view(shared, batch.items), user)
+        logits = method.backbone.scores(shared, user, batch.items)
         train.append(float(binary_cross_entropy_with_logits(logits, batch.labels)))
         items = torch.tensor([[int(SPLIT.test[client]), *map(int, SPLIT.candidates[client, :4])]])
-        logits = method.model.scores(method.model.view(shared, items), user)
+        logits = method.backbone.scores(shared, user, items)
         heldout.append(float(binary_cross_entropy_with_logits(logits, torch.tensor([[1.0, 0, 0, 0, 0]]).double())))
     found = generalisation_of(result, SPLIT)
     assert found is not None

@@ -9,14 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import random_split
-from tests.numerics.test_contrast import tables_of
+from tests.models.test_contrast import tables_of
 
 import fedrecgel as fr
-from fedrecgel.engine.accelerate import NativeCoFedRec, accelerated
+from fedrecgel.engine.economies import has_kernel
 from fedrecgel.methods.cofedrec import CoFedRec
+from fedrecgel.models.contrast import contrast
+from fedrecgel.models.kernels import allow_kernels
 from fedrecgel.models.kernels.compiler import library
-from fedrecgel.models.kernels.contrast import native_contrast
-from fedrecgel.numerics.contrast import contrast
 
 pytestmark = pytest.mark.skipif(library("contrast.cpp", D=16) is None, reason="needs a C++ compiler at run time")
 
@@ -35,7 +35,8 @@ def test_agrees_with_pytorch(clients: int, n: int, dim: int, n_labels: int, seed
     heat = {"temperature": temperature, "base_temperature": 0.5}
     anchors = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[: n // 2 + 1]
     for chosen in (None, anchors):
-        found = native_contrast(tables.float(), labels, chosen, **heat)
+        with allow_kernels(True):
+            found = contrast(tables.float(), labels, chosen, **heat)
         for mine, wanted in zip(found, contrast(tables, labels, chosen, **heat), strict=True):
             assert mine.dtype == torch.float32
             assert (mine - wanted).abs().max() <= 3e-5 * wanted.abs().max() + 1e-6
@@ -43,16 +44,18 @@ def test_agrees_with_pytorch(clients: int, n: int, dim: int, n_labels: int, seed
 
 def test_items_alone_with_their_label_give_exactly_nothing() -> None:
     tables, _ = tables_of(2, 40, 16, 0, 1)
-    loss, gradient = native_contrast(tables.float(), torch.arange(40), None, temperature=0.1, base_temperature=0.5)
+    with allow_kernels(True):
+        loss, gradient = contrast(tables.float(), torch.arange(40), None, temperature=0.1, base_temperature=0.5)
     assert not loss.any()
     assert not gradient.any()
 
 
 def test_cofedrec_takes_it_when_asked() -> None:
-    assert isinstance(accelerated(CoFedRec(dim=16)), NativeCoFedRec)
-    assert accelerated(CoFedRec(dim=5)) is None
+    assert has_kernel(CoFedRec(dim=16))
+    assert not has_kernel(CoFedRec(dim=5))
     split = random_split(n_users=20, n_items=200)
     options: dict[str, Any] = {"dim": 16, "lr_eta": 0.1, "clusters": 5}
     plain = fr.train("cofedrec", split, rounds=3, **options)
     fast = fr.train("cofedrec", split, rounds=3, **options, local={"accelerate": True})
+    assert fast.summary["accelerated"]
     assert plain.metrics == fast.metrics
