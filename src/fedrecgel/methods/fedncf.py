@@ -23,7 +23,7 @@ after local epochs under secure aggregation: `fedncf-weights`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -62,6 +62,11 @@ class FedNCF(Method):
     sends: ClassVar[frozenset[str]] = frozenset(
         ["item_gmf", "item_mlp", "w1_user", "w1_item", "b1", "w2", "b2", "w3", "b3", "out_gmf", "out_mlp", "out_bias"]
     )
+    search: ClassVar[Mapping[str, object]] = {
+        "server_lr": {"low": 3e-4, "high": 3e-2, "log": True},
+        "user_lr": {"low": 1e-2, "high": 1.0, "log": True},
+    }
+    contract: ClassVar[Mapping[str, object]] = {"gmf_dim": 8, "mlp_dim": 16, "fraction": 1.0, "server_lr": 0.01}
     autograd: ClassVar[bool] = False
 
     gmf_dim: Size = 32
