@@ -17,7 +17,7 @@ GROUP = "fedrecgel.methods"
 """The entry-point group in which other packages announce their methods."""
 SESSION = "session"
 """Stands for the file in the name of a class that is in none, as in a notebook: `session:BiasMF`."""
-WAY_OUT = "Put it back, or correct method.name: --method, or config.toml of a saved run."
+WAY_OUT = "Correct method.name (in --method, or in config.toml of a saved run), or put it back."
 
 _classes: dict[str, type[Method]] = {}
 """Classes that need no import any more, by full name."""
