@@ -2,6 +2,7 @@
 
 import os
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 os.environ.setdefault(
@@ -35,6 +36,8 @@ else:
     def __getattr__(name: str) -> object:
         """Import a public name when it is first asked for, so that `fedrecgel --help` does not wait for torch."""
         if name not in _PLACES:
+            if not name.startswith("_") and find_spec(f"{__name__}.{name}"):  # a room, as in fedrecgel.errors
+                return import_module(f"{__name__}.{name}")
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         module, attribute = _PLACES[name]
         globals()[name] = found = getattr(import_module(f"{__name__}.{module}"), attribute)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import subprocess
 import sys
 from dataclasses import fields
 from importlib import import_module
@@ -79,6 +80,12 @@ def test_exported_names() -> None:
     assert typed.keys() == set(fedrecgel.__all__) == set(dir(fedrecgel))
     assert all(getattr(fedrecgel, name) is value for name, value in typed.items())
     assert not hasattr(fedrecgel, "trian")
+
+
+def test_rooms_need_no_import_of_their_own() -> None:
+    ask = "import fedrecgel; print(fedrecgel.errors.ConfigError.exit_code, fedrecgel.methods.base.Need.SUM.value)"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2", "1"]
 
 
 def test_the_registry_is_the_folder() -> None:
