@@ -1,8 +1,14 @@
 """A new method in one file: matrix factorisation whose clients send item gradients.
 
-Run `python examples/new_method.py`. To ship it, move the class to src/fedrecgel/methods/ and add its line to METHODS.
+Run `python examples/new_method.py`, or name the class wherever a method is named:
+
+    fedrecgel train --method examples/new_method.py:TinyMF --rounds 60
+    fedrecgel methods examples/new_method.py:TinyMF
+
+To ship it, announce it as an entry point of your package, or move it to src/fedrecgel/methods/ and add its line there.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,6 +32,7 @@ class TinyMF(fr.Method):
 
     paper: ClassVar[str] = "examples/new_method.py"
     sends: ClassVar[frozenset[str]] = frozenset({"item"})
+    search: ClassVar[Mapping[str, object]] = {"lr": {"low": 0.2, "high": 20.0, "log": True}}  # for `fedrecgel tune`
     fraction: float = 0.5
     lr: float = 2.0
 
@@ -56,7 +63,6 @@ class TinyMF(fr.Method):
 
 if __name__ == "__main__":
     check_method(TinyMF(), rounds=100)
-    fr.METHODS["tiny-mf"] = TinyMF  # the registry line
-    result = fr.train("tiny-mf", fr.load("demo").split(), rounds=60)
-    for name, row in (("popularity", result.reference["popularity"]), ("tiny-mf", result.metrics)):
+    result = fr.train(TinyMF(), fr.load("demo").split(), rounds=60)
+    for name, row in (("popularity", result.reference["popularity"]), ("TinyMF", result.metrics)):
         print(f"{name:<12}" + "  ".join(f"{metric} {100 * value:5.2f}" for metric, value in row.items()))

@@ -9,33 +9,20 @@ import pytest
 from fedrecgel.methods import METHODS
 from fedrecgel.testing import check_method
 
-FAST: dict[str, Any] = {"gmf_dim": 8, "mlp_dim": 16, "fraction": 1.0, "server_lr": 0.01}
-"""A small model with everyone in every round, so that sixty rounds are enough."""
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "ials": {"dim": 8, "iterations": 2},
-    "fedmf": {"lr": 0.1},
-    "fedncf": FAST,
-    "fedncf-weights": {"gmf_dim": 8, "mlp_dim": 16, "fraction": 1.0, "lr": 0.01},
-    "perfedrec": {"fraction": 1.0, "clusters": 2},
-    "pfedrec": {"lr_eta": 1.0},
-    "fedrap": {"lr_items": 60.0, "lr_network": 0.1, "lambda_": 0.01, "mu": 1e-3, "epochs": 3, "round_decay": 0.99},
-    "cofedrec": {"lr_eta": 1.0, "clusters": 4},
-    "gpfedrec": {"lr_eta": 20.0},
-    "fedrecgel": FAST,
-}
-"""Of those that need others than their defaults."""
+def settings_of(name: str) -> dict[str, Any]:
+    return dict(METHODS[name].contract)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_contract(name: str) -> None:
     kind = METHODS[name]
-    check_method(kind(**SETTINGS.get(name, {})), learns=kind.kind != "reference")
+    check_method(kind(**settings_of(name)), learns=kind.kind != "reference")
 
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *[
-        (name, {**SETTINGS[name], **values})
+        (name, {**settings_of(name), **values})
         for name, kind in METHODS.items()
         if name != "fedrecgel"
         for values in kind.variants.values()
@@ -59,4 +46,4 @@ def test_contract_of_options(name: str, options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("options", [{"order": "user-first"}, METHODS["fedrecgel"].variants["paper"]])
 def test_contract_of_variants(options: dict[str, Any]) -> None:
-    check_method(METHODS["fedrecgel"](**{**FAST, **options}), learns=False)
+    check_method(METHODS["fedrecgel"](**{**settings_of("fedrecgel"), **options}), learns=False)

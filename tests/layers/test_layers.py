@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import subprocess
 import sys
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 from typing import get_type_hints
 
@@ -67,15 +69,27 @@ def test_the_walk_sees_imports() -> None:
 
 
 def test_exported_names() -> None:
-    public = {
-        name for name, value in vars(fedrecgel).items() if not name.startswith("_") and not inspect.ismodule(value)
+    """What mypy sees is what is imported when it is asked for."""
+    tree = ast.walk(ast.parse((ROOT / "__init__.py").read_text(encoding="utf-8")))
+    typed = {
+        alias.asname or alias.name: getattr(import_module(node.module or ""), alias.name)
+        for node in tree
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedrecgel.")
+        for alias in node.names
     }
-    assert public == set(fedrecgel.__all__)
-    assert sorted(fedrecgel.__all__) == sorted(set(fedrecgel.__all__))
+    assert typed.keys() == set(fedrecgel.__all__) == set(dir(fedrecgel))
+    assert all(getattr(fedrecgel, name) is value for name, value in typed.items())
+    assert not hasattr(fedrecgel, "trian")
+
+
+def test_rooms_need_no_import_of_their_own() -> None:
+    ask = "import fedrecgel; print(fedrecgel.errors.ConfigError.exit_code, fedrecgel.methods.base.Need.SUM.value)"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2", "1"]
 
 
 def test_the_registry_is_the_folder() -> None:
-    files = {path.stem for path in (ROOT / "methods").glob("*.py")} - {"__init__", "base"}
+    files = {path.stem for path in (ROOT / "methods").glob("*.py")} - {"__init__", "base", "outside"}
     assert {name.replace("-", "_") for name in METHODS} == files
     for name, kind in METHODS.items():
         assert kind.__module__ == f"fedrecgel.methods.{name.replace('-', '_')}"

@@ -10,9 +10,12 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import MISSING, fields
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedrecgel.errors import ConfigError
-from fedrecgel.runs.config import Config, parse_assignment, read_config
+
+if TYPE_CHECKING:
+    from fedrecgel.runs.config import Config
 
 INTERRUPTED = 130
 """Exit code of a command stopped by Ctrl-C, as shells have it."""
@@ -52,6 +55,8 @@ def writable(folder: str | Path, option: str = "--out") -> Path:
 
 def config_of(args: Namespace) -> Config:
     """Defaults, then the config file, then flags, then --set."""
+    from fedrecgel.runs.config import parse_assignment, read_config  # here, because it imports torch
+
     given = [(*FLAGS[flag], value) for flag, value in vars(args).items() if flag in FLAGS and value is not None]
     given += [parse_assignment(text) for text in getattr(args, "assignments", [])]
     path = getattr(args, "config", None)

@@ -9,16 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fedrecgel.cli.common import add_set_option, config_of, writable
-from fedrecgel.data import demo, synthetic
-from fedrecgel.data.audit import audit
-from fedrecgel.data.download import locate
-from fedrecgel.data.load import load_data
-from fedrecgel.data.sources import SOURCES
-from fedrecgel.data.sources.source import Statistics
-from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.errors import ConfigError
-from fedrecgel.runs.config import lookup
-from fedrecgel.runs.training import load_split
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -55,6 +46,10 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run_list(args: Namespace) -> int:
     """Print names, sizes and one sentence each."""
+    from fedrecgel.data import demo, synthetic  # in the functions, because the help needs none of them
+    from fedrecgel.data.sources import SOURCES
+    from fedrecgel.data.sources.source import Statistics
+
     rows = [("demo", demo.STATISTICS, demo.ABOUT)]
     sizes = (synthetic.USERS, synthetic.ITEMS, synthetic.INTERACTIONS)
     rows.append(
@@ -69,6 +64,9 @@ def run_list(args: Namespace) -> int:
 
 def run_info(args: Namespace) -> int:
     """Print sizes, origin and licence."""
+    from fedrecgel.data.load import load_data
+    from fedrecgel.data.sources import SOURCES
+
     data = load_data(config_of(args).data)
     info = {
         "name": data.name,
@@ -92,6 +90,9 @@ def run_info(args: Namespace) -> int:
 
 def run_audit(args: Namespace) -> int:
     """Print counts, fractions and warnings."""
+    from fedrecgel.data.audit import audit
+    from fedrecgel.runs.training import load_split
+
     split = load_split(config_of(args))
     found = asdict(audit(split))
     if args.json:
@@ -111,6 +112,10 @@ def run_audit(args: Namespace) -> int:
 
 def run_fetch(args: Namespace) -> int:
     """Download a named data set, unless it is there already, and print where it is."""
+    from fedrecgel.data.download import locate
+    from fedrecgel.data.sources import SOURCES
+    from fedrecgel.runs.config import lookup
+
     if args.dataset in ("demo", "synthetic"):
         print(f"{args.dataset} is generated; there is nothing to fetch.")
         return 0
@@ -126,6 +131,9 @@ def _print_aligned(values: dict[str, Any]) -> None:
 
 def run_shard(args: Namespace) -> int:
     """Write one folder per node."""
+    from fedrecgel.engine.flower.shard import write_shards
+    from fedrecgel.runs.training import load_split
+
     out = writable(args.out)
     split = load_split(config_of(args))
     if not 1 <= args.nodes <= split.n_users:

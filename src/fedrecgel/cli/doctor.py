@@ -10,13 +10,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pooch
-import torch
-
-from fedrecgel.data.sources import SOURCES
-from fedrecgel.models.kernels.compiler import compiler
-from fedrecgel.runs.summary import source_commit
-
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
@@ -52,6 +45,13 @@ def run_doctor(args: Namespace) -> int:
 
 def examine() -> dict[str, Any]:
     """Facts about this environment."""
+    import pooch  # here, because these take seconds
+    import torch
+
+    from fedrecgel.data.sources import SOURCES
+    from fedrecgel.models.kernels.compiler import compiler
+    from fedrecgel.runs.summary import source_commit
+
     devices = ["cpu"]
     devices += [f"cuda:{k}" for k in range(torch.cuda.device_count())]
     devices += ["mps"] if torch.backends.mps.is_available() else []

@@ -6,13 +6,26 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from importlib import import_module
 from importlib.metadata import version
 
-from fedrecgel.cli import bench, data, doctor, experiment, methods, node, recommend, report, train, tune
 from fedrecgel.cli.common import INTERRUPTED
-from fedrecgel.errors import FedrecgelError
+from fedrecgel.errors import ConfigError, FedrecgelError, unknown
 
+COMMANDS = {
+    "train": "train and evaluate a method",
+    "tune": "search hyper-parameters on validation items",
+    "recommend": "what a finished run recommends",
+    "experiment": "repeat the paper's experiments",
+    "report": "a page, tables and figures of experiments",
+    "data": "list, inspect, audit, fetch and deal out data sets",
+    "methods": "list methods, or explain one",
+    "node": "host users for a run on several machines",
+    "bench": "measure a round on this machine",
+    "doctor": "show versions, devices, data folders and advice",
+}
+"""Every command, which is a module of this folder, and its line in the help."""
 EPILOG = """\
 first steps:
   fedrecgel train                            a federated recommender on generated data, in under a minute
@@ -24,8 +37,8 @@ first steps:
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """All commands."""
+def parser(complete: Collection[str] = COMMANDS.keys()) -> argparse.ArgumentParser:
+    """All commands; only those in `complete` get their options, for which their modules, and torch, are imported."""
     top = argparse.ArgumentParser(
         prog="fedrecgel",
         description="Federated recommendation: recommenders trained while every user's clicks stay on the device.",
@@ -34,8 +47,11 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"fedrecgel {version('fedrecgel')}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (train, tune, recommend, experiment, report, data, methods, node, bench, doctor):
-        module.add_parser(commands)
+    for name, line in COMMANDS.items():
+        if name in complete:
+            import_module(f"fedrecgel.cli.{name}").add_parser(commands)
+        else:
+            commands.add_parser(name, help=line)
     return top
 
 
@@ -43,8 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; exit code 2 for wrong input, 1 for a failed run, 130 for Ctrl-C."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words  # anywhere on the line, so it is taken out before parsing
-    args = parser().parse_args([word for word in words if word != "--debug"])
+    words = [word for word in words if word != "--debug"]
     try:
+        args = parser(_command(words)).parse_args(words)
         code: int = args.run(args)
     except FedrecgelError as error:
         _tell(str(error), debug=debug)
@@ -60,6 +77,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _tell(text, debug=debug)
         return 1
     return code
+
+
+def _command(words: Sequence[str]) -> list[str]:
+    """The command these words begin with; none if they ask for the general help or the version."""
+    if not words or words[0].startswith("-"):
+        return []
+    if words[0] not in COMMANDS:
+        raise ConfigError(unknown("command", words[0], COMMANDS))
+    return [words[0]]
 
 
 def _tell(text: str, *, debug: bool) -> None:

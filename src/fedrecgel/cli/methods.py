@@ -10,12 +10,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fedrecgel.cli.common import describe_fields
-from fedrecgel.methods import METHODS
-from fedrecgel.methods.base import Method
-from fedrecgel.runs.config import lookup
+from fedrecgel.errors import ConfigError
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
+
+    from fedrecgel.methods import Method
 
     Subparsers = _SubParsersAction[ArgumentParser]
 
@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Subparsers) -> None:
     """Add `methods`."""
     parser = subparsers.add_parser("methods", help="list methods, or explain one")
-    parser.add_argument("name", nargs="?", metavar="NAME", help="explain this method")
+    parser.add_argument("name", nargs="?", metavar="NAME|FILE.py:CLASS", help="explain this method")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(run=run_methods)
 
 
 def run_methods(args: Namespace) -> int:
     """Print the list or one method."""
-    chosen = {args.name: lookup("method", args.name, METHODS)} if args.name else METHODS
+    from fedrecgel.methods import find_method  # here, because it imports torch
+
+    chosen = {args.name: find_method(args.name)} if args.name else everything()
     if args.json:
         print(json.dumps([facts(name, kind) for name, kind in chosen.items()], indent=1))
     elif args.name:
@@ -39,6 +41,20 @@ def run_methods(args: Namespace) -> int:
         for name, kind in chosen.items():
             print(f"{name:<16}{kind.kind:<12}{kind.paper:<55}{(kind.__doc__ or '').splitlines()[0]}")
     return 0
+
+
+def everything() -> dict[str, type[Method]]:
+    """Our own methods, and those that installed packages announce; one that cannot be loaded is named on stderr."""
+    from fedrecgel.methods import METHODS, announced, load_entry
+
+    found = dict(METHODS)
+    for name, entry in announced().items():
+        if name not in METHODS:
+            try:
+                found[name] = load_entry(entry)
+            except ConfigError as error:
+                print(f"{name} is left out. {error}", file=sys.stderr)
+    return found
 
 
 def facts(name: str, kind: type[Method]) -> dict[str, Any]:

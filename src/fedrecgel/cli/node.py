@@ -8,8 +8,6 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedrecgel.engine.flower.processes import environment, keep_node, node_command
-from fedrecgel.engine.flower.shard import read_shard
 from fedrecgel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,6 +50,9 @@ def run_node(args: Namespace) -> int:
     for path in (args.certificate, args.key):
         if path is not None and not Path(path).is_file():
             raise ConfigError(f"There is no file '{path}'.")
+    from fedrecgel.engine.flower.processes import environment, keep_node, node_command
+    from fedrecgel.engine.flower.shard import read_shard  # here, because it imports torch
+
     shard = read_shard(Path(args.shard))
     certificate, key = (Path(path) if path else None for path in (args.certificate, args.key))
     command = node_command(

@@ -8,6 +8,7 @@ from typing import Any
 from tqdm import tqdm
 
 from fedrecgel.data.split import Split
+from fedrecgel.methods import method_label
 from fedrecgel.runs.config import Config
 
 
@@ -27,7 +28,7 @@ class Progress:
     def start(self, split: Split) -> None:
         """Name what is trained."""
         self.say(
-            f"{self.config.method.name} on {self.config.data.name}: {split.n_users:,} clients, "
+            f"{method_label(self.config.method.name)} on {self.config.data.name}: {split.n_users:,} clients, "
             f"{split.n_items:,} items, {len(split.interactions):,} interactions"
         )
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrecgel.errors import ConfigError
-from fedrecgel.runs.recommend import check_table_path, user_number
-from fedrecgel.runs.result import open_run
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -45,6 +43,9 @@ def run_recommend(args: Namespace) -> int:
         raise ConfigError("--json prints the recommendations of one --user. Leave it out with --all.")
     if not args.all and args.output is not None:
         raise ConfigError("-o is the file of --all. Leave it out with --user, or take --json and redirect.")
+    from fedrecgel.runs.recommend import check_table_path, user_number  # here, because it imports torch
+    from fedrecgel.runs.result import open_run
+
     if args.all:
         path = check_table_path(Path(args.output))
         result = open_run(args.folder)

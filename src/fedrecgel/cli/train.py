@@ -40,7 +40,7 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument("config", nargs="?", metavar="CONFIG.toml", help="settings; flags and --set come on top")
     parser.add_argument("--dataset", metavar="NAME|PATH", help=f"{', '.join(NAMES)}, or a file")
-    parser.add_argument("--method", metavar="NAME", help=", ".join(METHODS))
+    parser.add_argument("--method", metavar="NAME", help=f"{', '.join(METHODS)}, or FILE.py:CLASS")
     parser.add_argument("--rounds", type=int, metavar="N", help="communication rounds")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of everything but the split")
     parser.add_argument("--out", metavar="DIR", help="run folder (default runs/<dataset>-<method>-s<seed>)")

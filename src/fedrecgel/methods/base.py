@@ -161,6 +161,12 @@ class Method(ABC):
     """Every name that leaves the device."""
     variants: ClassVar[Mapping[str, Mapping[str, object]]] = {}
     """Named sets of hyper-parameters."""
+    search: ClassVar[Mapping[str, object]] = {}
+    """Where `fedrecgel tune` looks when a config has no table [search], in the same format; a key without a section is
+    a hyper-parameter. `fraction` is searched for every method. A range holds the default and is about two orders of
+    magnitude wide, so that no method is searched more finely than another."""
+    contract: ClassVar[Mapping[str, object]] = {}
+    """Hyper-parameters with which the contract of `fedrecgel.testing` is checked: a small model that learns quickly."""
     one_round: ClassVar[bool] = False
     """One round suffices; `run.rounds` defaults to 1."""
     draws_nothing: ClassVar[bool] = False

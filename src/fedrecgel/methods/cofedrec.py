@@ -63,6 +63,12 @@ class CoFedRec(Method):
     paper: ClassVar[str] = "He et al., WWW 2024"
     sends: ClassVar[frozenset[str]] = frozenset({"items"})
     variants: ClassVar[Mapping[str, Mapping[str, object]]] = {"native": {"epochs": 2}}
+    search: ClassVar[Mapping[str, object]] = {
+        "lr": {"low": 1e-2, "high": 1.0, "log": True},
+        "lr_eta": {"low": 1.0, "high": 100.0, "log": True},
+        "reg": {"low": 1e-4, "high": 1e-2, "log": True},
+    }
+    contract: ClassVar[Mapping[str, object]] = {"lr_eta": 1.0, "clusters": 4}
 
     fraction: Fraction = 1.0
     """Share of clients drawn each round."""

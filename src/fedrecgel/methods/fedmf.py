@@ -61,6 +61,11 @@ class FedMF(Method):
         "native": {"dim": 100, "lr": 1e-3, "loss": "squared", "init": "constant", "examples": "positives"}
         | {"repeated": "last", "precision": 1e-5}
     }
+    search: ClassVar[Mapping[str, object]] = {
+        "lr": {"low": 1e-2, "high": 1.0, "log": True},
+        "server_lr": {"low": 3e-2, "high": 3.0, "log": True},
+    }
+    contract: ClassVar[Mapping[str, object]] = {"lr": 0.1}
 
     fraction: Fraction = 1.0
     """Share of clients drawn each round."""

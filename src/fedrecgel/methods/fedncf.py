@@ -23,6 +23,7 @@ after local epochs under secure aggregation: `fedncf-weights`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -62,6 +63,11 @@ class FedNCF(Method):
 
     paper: ClassVar[str] = "Perifanis and Efraimidis, Knowledge-Based Systems 2022"
     sends: ClassVar[frozenset[str]] = frozenset({*NeuMF.tables, *NeuMF.network})
+    search: ClassVar[Mapping[str, object]] = {
+        "server_lr": {"low": 3e-4, "high": 3e-2, "log": True},
+        "user_lr": {"low": 1e-2, "high": 1.0, "log": True},
+    }
+    contract: ClassVar[Mapping[str, object]] = {"gmf_dim": 8, "mlp_dim": 16, "fraction": 1.0, "server_lr": 0.01}
 
     model: str = "neumf"
     """What scores: neumf; mf, a dot product with biases; mlp, a small tower; or one of your own in `MODELS`."""

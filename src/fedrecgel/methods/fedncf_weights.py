@@ -20,6 +20,7 @@ user vector, which nobody else changes, stays on the device. Weights travel as c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -59,6 +60,11 @@ class FedNCFWeights(Method):
 
     paper: ClassVar[str] = "Perifanis and Efraimidis, Knowledge-Based Systems 2022"
     sends: ClassVar[frozenset[str]] = SHARED | {"touched"}
+    search: ClassVar[Mapping[str, object]] = {
+        "lr": {"low": 1e-4, "high": 1e-2, "log": True},
+        "user_lr": {"low": 1e-2, "high": 1.0, "log": True},
+    }
+    contract: ClassVar[Mapping[str, object]] = {"gmf_dim": 8, "mlp_dim": 16, "fraction": 1.0, "lr": 0.01}
 
     gmf_dim: Size = 32
     """Size of the multiplicative embeddings (the paper's d)."""

@@ -58,6 +58,23 @@ class FedRAP(Method):
     paper: ClassVar[str] = "Li et al., ICLR 2024"
     sends: ClassVar[frozenset[str]] = frozenset({"common", "decay"})
     variants: ClassVar[Mapping[str, Mapping[str, object]]] = {"native": {"vary": "fixed"}}
+    search: ClassVar[Mapping[str, object]] = {
+        # From what its authors take on MovieLens to their default.
+        "lr_network": {"low": 1e-4, "high": 1.0, "log": True},
+        # The mean over participants divides what a row of C learns, so large catalogues need large rates. Here
+        # they end below 1/weight_decay; with weight_decay = 1e-6, as its authors take on MovieLens, search up to 1e5.
+        "lr_items": {"low": 90.0, "high": 9000.0, "log": True},
+        "lambda_": {"low": 1e-3, "high": 3e-1, "log": True},
+        "mu": {"low": 1e-3, "high": 3e-1, "log": True},
+    }
+    contract: ClassVar[Mapping[str, object]] = {
+        "lr_items": 60.0,
+        "lr_network": 0.1,
+        "lambda_": 0.01,
+        "mu": 1e-3,
+        "epochs": 3,
+        "round_decay": 0.99,
+    }
 
     fraction: Fraction = 1.0
     """Share of clients drawn each round."""

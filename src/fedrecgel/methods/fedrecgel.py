@@ -41,6 +41,12 @@ class FedRecGEL(FedNCF):
         "paper": {"order": "user-first", "reduction": "mean", "g_norm": 1.0}
         | {"user_optimiser": "sgd", "user_lr": 1e-3, "server_optimiser": "sgd", "server_lr": 1e-3}
     }
+    search: ClassVar[Mapping[str, object]] = {
+        "server_lr": {"low": 3e-4, "high": 3e-2, "log": True},
+        "user_lr": {"low": 1e-2, "high": 1.0, "log": True},
+        "rho_co": {"low": 1e-2, "high": 1.0, "log": True},
+        "rho_ur": {"low": 1e-2, "high": 1.0, "log": True},
+    }
 
     rho_co: Radius = 0.02
     """Radius ρ_co of the ball around the shared tensors, Eq. 14; 0 switches it off (w/o-shared)."""

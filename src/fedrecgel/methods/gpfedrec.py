@@ -68,6 +68,12 @@ class GPFedRec(Method):
     paper: ClassVar[str] = "Zhang et al., KDD 2024"
     sends: ClassVar[frozenset[str]] = frozenset({"items", "pull"})
     variants: ClassVar[Mapping[str, Mapping[str, object]]] = {"native": {"native_cosine_distance": True}}
+    search: ClassVar[Mapping[str, object]] = {
+        "lr": {"low": 1e-2, "high": 1.0, "log": True},
+        "lr_eta": {"low": 1.0, "high": 100.0, "log": True},
+        "reg": {"low": 3e-2, "high": 3.0, "log": True},
+    }
+    contract: ClassVar[Mapping[str, object]] = {"lr_eta": 20.0}
 
     fraction: Fraction = 1.0
     """Share of clients drawn each round."""

@@ -14,6 +14,7 @@ computes its own user vector from the item vectors (Eq. 4), which is what one mo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -40,6 +41,7 @@ class IALS(Centralised):
     """Alternating least squares on all pairs, weighted by confidence."""
 
     paper: ClassVar[str] = "Hu, Koren and Volinsky, ICDM 2008"
+    contract: ClassVar[Mapping[str, object]] = {"dim": 8, "iterations": 2}
 
     dim: Size = 64
     """Entries of a user or item vector, f."""

@@ -70,6 +70,11 @@ class PerFedRec(Method):
     variants: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "native": {"dim": 64, "propagation": "native", "match_clusters": False, "noise": 0.02}
     }
+    search: ClassVar[Mapping[str, object]] = {
+        "lr": {"low": 3e-4, "high": 3e-2, "log": True},
+        "user_lr": {"low": 1e-2, "high": 1.0, "log": True},
+    }
+    contract: ClassVar[Mapping[str, object]] = {"fraction": 1.0, "clusters": 2}
 
     dim: Size = 32
     """Size d of user and item vectors."""

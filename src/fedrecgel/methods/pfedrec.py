@@ -55,6 +55,11 @@ class PFedRec(Method):
     paper: ClassVar[str] = "Zhang et al., IJCAI 2023"
     sends: ClassVar[frozenset[str]] = frozenset({"items"})
     variants: ClassVar[Mapping[str, Mapping[str, object]]] = {"native": {"unseen": "initial"}}
+    search: ClassVar[Mapping[str, object]] = {
+        "lr": {"low": 1e-2, "high": 1.0, "log": True},
+        "lr_eta": {"low": 1.0, "high": 100.0, "log": True},
+    }
+    contract: ClassVar[Mapping[str, object]] = {"lr_eta": 1.0}
 
     fraction: Fraction = 1.0
     """Share of clients drawn each round."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from fedrecgel.data.split import Split
 from fedrecgel.errors import ConfigError
+from fedrecgel.methods import Method, name_of
 from fedrecgel.runs.config import from_dict
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.result import Result
@@ -15,7 +17,7 @@ from fedrecgel.runs.training import train_config
 
 
 def train(
-    method: str,
+    method: str | Method,
     split: Split,
     *,
     rounds: int | None = None,
@@ -27,21 +29,26 @@ def train(
     """Train a method on a split.
 
     Args:
-        method: a name that `fedrecgel methods` lists.
+        method: a name that `fedrecgel methods` lists, `path/to/file.py:Class`, or a method object, whose fields are the
+            hyper-parameters. An object's run can be opened again by other processes if its class is registered or
+            stands in a file, which the run remembers; else it can be trained, and saving it warns.
         split: from `Interactions.split()`.
         rounds: communication rounds; by default 100, or 1 for a reference that needs no more.
         seed: seed of everything but the split.
         out: run folder to write while training; else use `Result.save` afterwards.
         resume: continue the interrupted run in `out`.
         **options: hyper-parameters of the method, its `variant`, or settings of other sections, as in
-            `evaluation={"every": 5}`.
+            `evaluation={"every": 5}`. A method object has its hyper-parameters already.
+
+    Raises:
+        ConfigError: a name or a value is wrong, or an object comes with hyper-parameters.
     """
     names = ("run", "sampling", "evaluation", "checkpoint", "local", "fixed_point", "gate")
     sections = {name: options.pop(name) for name in names if name in options}
     data = split.interactions
     sections["data"] = data.loaded_as or {"name": data.name, "min_interactions": data.min_interactions}
     sections["split"] = asdict(split.settings)
-    sections["method"] = {"name": method, **options}
+    sections["method"] = _method_section(method, options)
     given = {} if rounds is None else {"rounds": rounds}
     sections["run"] = {**given, "seed": seed, **sections.get("run", {})}
     config = from_dict(sections)
@@ -50,3 +57,16 @@ def train(
     if config.run.engine != "local":
         raise ConfigError(f"From Python runs are local. Start engine '{config.run.engine}' with `fedrecgel train`.")
     return train_config(config, split, RunFolder(Path(out)) if out is not None else None, resume=resume)
+
+
+def _method_section(method: str | Method, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands in [method]."""
+    if isinstance(method, str):
+        return {"name": method, **options}
+    if options:
+        raise ConfigError(
+            f"A method object has its hyper-parameters already. Found {', '.join(sorted(options))} beside it: "
+            f"set them where {type(method).__name__}(…) is made."
+        )
+    values = {entry.name: getattr(method, entry.name) for entry in fields(method) if entry.init}
+    return {"name": name_of(type(method)), **values}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -24,8 +25,8 @@ from fedrecgel.engine.gate import GateSettings
 from fedrecgel.engine.local import LocalSettings
 from fedrecgel.errors import ConfigError, unknown
 from fedrecgel.evaluation.ranking import TieRule
-from fedrecgel.methods import METHODS
-from fedrecgel.methods.base import Method
+from fedrecgel.methods import Method, find_method, full_name, method_label
+from fedrecgel.methods.outside import SESSION
 
 Count = Annotated[int, Meta(ge=1)]
 T = TypeVar("T")
@@ -78,7 +79,7 @@ class MethodSettings:
     """Which method, and its hyper-parameters by name."""
 
     name: str = "fedrecgel"
-    """A name that `fedrecgel methods` lists."""
+    """A name that `fedrecgel methods` lists, or `path/to/file.py:Class`."""
     variant: str | None = None
     """A named set of hyper-parameters, for example fedrecgel's `paper`."""
     options: Mapping[str, object] = field(default_factory=dict)
@@ -86,7 +87,7 @@ class MethodSettings:
 
     def build(self) -> Method:
         """The method with these hyper-parameters: defaults, then the variant, then the options."""
-        kind = lookup("method", self.name, METHODS)
+        kind = find_method(self.name)
         chosen: Mapping[str, object] = {}
         if self.variant is not None:
             chosen = lookup(f"variant of '{self.name}'", self.variant, kind.variants)
@@ -113,7 +114,7 @@ class Config:
     @property
     def default_out(self) -> Path:
         """runs/<dataset>-<method>-s<seed>."""
-        return Path("runs") / f"{Path(self.data.name).stem}-{self.method.name}-s{self.run.seed}"
+        return Path("runs") / f"{Path(self.data.name).stem}-{method_label(self.method.name)}-s{self.run.seed}"
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Every setting, defaults included; settings without a value are left out, as TOML has no null."""
@@ -125,7 +126,16 @@ class Config:
         }
 
     def to_toml(self) -> str:
-        """As a file that `fedrecgel train` takes."""
+        """As a file that `fedrecgel train` takes.
+
+        Warns if the method's class is in no file: other processes then read the numbers, but cannot use the model.
+        """
+        if self.method.name.startswith(f"{SESSION}:"):
+            warnings.warn(
+                f"This run can be opened in this Python session only, because the class "
+                f"'{method_label(self.method.name)}' is in no file. Move it to a file, import it, and train again.",
+                stacklevel=3,
+            )
         return tomli_w.dumps(self.to_dict())
 
 
@@ -172,12 +182,13 @@ def from_dict(sections: Mapping[str, object]) -> Config:
         if section == "method":
             known = {key: values[key] for key in ("name", "variant") if key in values}
             options = {key: value for key, value in values.items() if key not in known}
-            parts[section] = replace(build(MethodSettings, known, section), options=options)
+            given = build(MethodSettings, known, section)
+            parts[section] = replace(given, name=full_name(given.name), options=options)
         else:
             parts[section] = build(hints[section], values, section)
     config = _check(Config(**parts))
-    given = sections.get("run", {})
-    if METHODS[config.method.name].one_round and isinstance(given, Mapping) and "rounds" not in given:
+    run = sections.get("run", {})
+    if find_method(config.method.name).one_round and isinstance(run, Mapping) and "rounds" not in run:
         config = replace(config, run=replace(config.run, rounds=1))
     return config
 
@@ -239,7 +250,12 @@ def read_config(path: Path | None, assignments: Sequence[tuple[str, str, object]
         table = sections.setdefault(section, {})
         if not isinstance(table, dict):
             raise ConfigError(f"[{section}] should be a table of settings. Found {table!r}.")
-        if (section, key) == ("method", "name") and table.get("name", "fedrecgel") != value:
+        if (section, key) == ("method", "name") and not _same_method(table.get("name", "fedrecgel"), value):
             table.clear()
         table[key] = value
     return from_dict(sections)
+
+
+def _same_method(one: object, other: object) -> bool:
+    """Whether two names mean one method; a file's config has an absolute path where a command may have a relative."""
+    return one == other or (isinstance(one, str) and isinstance(other, str) and full_name(one) == full_name(other))

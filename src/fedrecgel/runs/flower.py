@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ from fedrecgel.engine.flower.superlink import Connection, connected
 from fedrecgel.engine.flower.wire import Courier
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.errors import RunError, RunFolderError
+from fedrecgel.methods import method_label
 from fedrecgel.methods.base import Method, Problem
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.folder import RunFolder, run_fingerprint
@@ -62,7 +64,7 @@ def serve(courier: Courier, order: Mapping[str, Any]) -> None:
     name = _run_name(config, split, folder, resume=order["resume"])
 
     def host(config: Config, method: Method, channel: Channel, problem: Problem, split: Split) -> Host:
-        run = RemoteRun(f"{name}-{config.method.name}", json.dumps(config.to_dict()))  # popularity is a run of its own
+        run = RemoteRun(_name_on_nodes(name, config), json.dumps(config.to_dict()))
         engine = FlowerEngine(method, channel, problem, roster, courier, run, config.flower, config.gate)
         return Host(engine, engine)
 
@@ -86,6 +88,11 @@ def _run_name(config: Config, split: Split, folder: RunFolder, *, resume: bool) 
     return place.read_text(encoding="utf-8")
 
 
+def _name_on_nodes(name: str, config: Config) -> str:
+    """The name of a run and its method, as nodes take it: popularity beside a run is a run of its own."""
+    return f"{name}-{re.sub('[^0-9a-z]+', '-', method_label(config.method.name).lower())}"
+
+
 def _gathered(result: Result, shards: Path, name: str) -> Result:
     """A simulation's result with what its nodes kept: here, and only here, they share a disk with the server."""
     config, rounds = result.config, int(result.clients["rounds"])
@@ -95,7 +102,7 @@ def _gathered(result: Result, shards: Path, name: str) -> Result:
     everyone = ClientStore(method, problem, draws)
     nodes = [read_shard(place) for place in sorted(shards.glob("node-*"))]
     for node in nodes:
-        store = DiskStore(node.state / f"{name}-{config.method.name}", method, problem, draws, rounds=rounds)
+        store = DiskStore(node.state / _name_on_nodes(name, config), method, problem, draws, rounds=rounds)
         ids = store.trained()
         if len(ids):
             everyone.write(ids, store.read(ids))

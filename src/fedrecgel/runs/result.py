@@ -12,6 +12,7 @@ import torch
 
 from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.errors import RunFolderError
+from fedrecgel.methods import method_label
 from fedrecgel.runs.config import Config, read_config
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.ranks_file import RankFile, read_ranks, write_ranks
@@ -121,7 +122,7 @@ def open_run(path: str | Path) -> Result:
     if not folder.config.exists():
         raise RunFolderError(f"'{path}' should be a run folder. It has no config.toml.")
     summary, history, config = folder.read_summary(), folder.read_history(), read_config(folder.config)
-    if summary["method"] != config.method.name:
+    if summary["method"] != method_label(config.method.name):
         raise RunFolderError(f"'{path}' mixes two runs: config.toml and summary.json name different methods.")
     if not folder.server.exists():
         raise RunFolderError(

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fedrecgel.methods import method_label
+
 if TYPE_CHECKING:
     from fedrecgel.runs.training import Training
 
@@ -32,7 +34,7 @@ def summarise(
     leaky = config.sampling.exclude_heldout_from_negatives
     return {
         "dataset": config.data.name,
-        "method": config.method.name,
+        "method": method_label(config.method.name),
         "variant": config.method.variant,
         "seed": config.run.seed,
         "rounds": config.run.rounds,

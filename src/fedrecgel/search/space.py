@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import cast
 
 from fedrecgel.errors import ConfigError, unknown
+from fedrecgel.methods import find_method
 from fedrecgel.runs.config import Config, build, from_dict, read_sections
 
 Value = float | int | str | bool
 """What one setting can be."""
 
-COMMON = "common"
-"""The table of spaces.toml that every method takes: the choices that decide a comparison are the same for all."""
+COMMON: Mapping[str, object] = {"method.fraction": [0.1, 0.5, 1.0]}
+"""Searched for every method: the choices that decide a comparison are the same for all, and participation moves results
+by more than most methods do."""
 OUTSIDE_METHOD = ("sampling.negatives",)
 """Settings a search may change beside hyper-parameters; all others change what is measured."""
 EXAMPLE = '"method.server_lr" = {low = 1e-4, high = 1e-1, log = true}'
@@ -111,16 +111,11 @@ def read_search(path: Path) -> tuple[Config, Space]:
 
 
 def default_space(method: str) -> Mapping[str, object]:
-    """The space in spaces.toml for a method, as it would stand in [search]."""
-    known = default_spaces()
-    if method not in known:
+    """The space a method's class names, as it would stand in [search]."""
+    own = find_method(method).search
+    if not own:
         raise ConfigError(f"There is no default space for '{method}'. Add a table [search], for example {EXAMPLE}.")
-    return {f"method.{key}": values for key, values in {**known[COMMON], **known[method]}.items()}
-
-
-def default_spaces() -> dict[str, dict[str, object]]:
-    """All of spaces.toml."""
-    return tomllib.loads((files("fedrecgel.search") / "spaces.toml").read_text(encoding="utf-8"))
+    return {**COMMON, **{key if "." in key else f"method.{key}": values for key, values in own.items()}}
 
 
 def read_space(table: Mapping[str, object], config: Config) -> Space:
@@ -154,7 +149,7 @@ def _flat(table: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 
 
 def _read_entry(key: str, value: object) -> Range | Choice:
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         if not value or any(not isinstance(one, Value) for one in value) or len(set(value)) < len(value):
             raise ConfigError(f"[search] {key} should list different values to choose from. Found {value!r}.")
         return Choice(tuple(value))

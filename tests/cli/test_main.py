@@ -1,0 +1,65 @@
+"""The command before any command runs: help, version, a misspelt name, Ctrl-C while modules are imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+from fedrecgel.cli.main import COMMANDS, main, parser
+
+HEAVY = ("torch", "numpy", "pyarrow", "scipy", "matplotlib", "msgspec", "optuna")
+ASK = f"""
+import sys
+from fedrecgel.cli.main import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as left:
+    code = left.code
+print("imported:", *(name for name in {HEAVY} if name in sys.modules))
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("--help", 0),
+        ("--version", 0),
+        ("trian", 2),
+        ("", 2),
+        ("methods --help", 0),
+        ("recommend --help", 0),
+        ("data --help", 0),
+        ("node --help", 0),
+        ("doctor --help", 0),
+    ],
+)
+def test_what_computes_nothing_imports_nothing_slow(line: str, code: int) -> None:
+    done = subprocess.run([sys.executable, "-c", ASK, *line.split()], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert done.stdout.splitlines()[-1].strip() == "imported:"
+
+
+def test_the_help_is_that_of_the_complete_parser() -> None:
+    text = parser([]).format_help()
+    assert text == parser().format_help()
+    assert COMMANDS.keys() <= {line.split()[0] for line in text.splitlines() if line}
+
+
+def test_a_misspelt_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trian"]) == 2
+    assert capsys.readouterr().err == "fedrecgel: Unknown command 'trian'. Did you mean 'train'?\n"
+
+
+def test_ctrl_c_during_imports_shows_no_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def press(name: str) -> ModuleType:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedrecgel.cli.main.import_module", press)
+    assert main(["train"]) == 130
+    assert capsys.readouterr().err == "fedrecgel: interrupted\n"
