@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 SATURATED = 1e-12
 """Where p (1 - p) is below this, cross-entropy of sigmoid outputs in single precision has no gradient left."""
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """-log of the chance that σ(s) gives the label y, example by example."""
-    return softplus(logits) - labels * logits
+    """-log of the chance that σ(s) gives the label y, example by example; exact at large scores, unlike softplus."""
+    return binary_cross_entropy_with_logits(logits, labels, reduction="none")
 
 
 def cross_entropy_slope(logits: Tensor, labels: Tensor) -> Tensor:
