@@ -17,12 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 import fedrecgel as fr
-from fedrecgel.data.federation import ClientBatch
-from fedrecgel.data.history import History
-from fedrecgel.draws import Draws
-from fedrecgel.methods.base import ClientResult, Download, Inbox, Problem, Server, Upload
-from fedrecgel.tables import State
-from fedrecgel.tensors import Ids
+from fedrecgel.methods import author as fed
 from fedrecgel.testing import check_method
 
 
@@ -36,27 +31,29 @@ class TinyMF(fr.Method):
     fraction: float = 0.5
     lr: float = 2.0
 
-    def init_server(self, problem: Problem, draws: Draws) -> Server:
-        return Server({"item": problem.tensor(draws.generator("init").normal(0, 0.1, (problem.n_items, 16)))})
+    def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
+        return fed.Server({"item": problem.tensor(draws.generator("init").normal(0, 0.1, (problem.n_items, 16)))})
 
-    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
-        return State({"user": problem.tensor(0.1 * draws.normal("init", 0, ids.numpy(), 16))})
+    def init_clients(self, problem: fed.Problem, ids: fed.Ids, draws: fed.Draws) -> fed.State:
+        return fed.State({"user": problem.tensor(0.1 * draws.normal("init", 0, ids.numpy(), 16))})
 
     def client_update(
-        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
-    ) -> ClientResult:
+        self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
+    ) -> fed.ClientResult:
         user, rows, weights = private["user"], down.shared["item"][batch.rows], batch.row_weights(None)
         logits = (rows @ user[:, :, None]).squeeze(2)
         error = weights * (torch.sigmoid(logits) - batch.row_labels)
         loss = (weights * (torch.nn.functional.softplus(logits) - batch.row_labels * logits)).sum(1)
-        upload = Upload(batch.ids, {}, {"item": error[:, :, None] * user[:, None]}, batch.rows, torch.ones_like(loss))
-        return ClientResult(State({"user": user - self.lr * (error[:, None] @ rows).squeeze(1)}), upload, loss)
+        upload = fed.Upload(
+            batch.ids, {}, {"item": error[:, :, None] * user[:, None]}, batch.rows, torch.ones_like(loss)
+        )
+        return fed.ClientResult(fed.State({"user": user - self.lr * (error[:, None] @ rows).squeeze(1)}), upload, loss)
 
-    def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
-        return Server({"item": server.shared["item"] - self.lr * inbox.total()["item"]})
+    def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
+        return fed.Server({"item": server.shared["item"] - self.lr * inbox.total()["item"]})
 
     def score(
-        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+        self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         return (down.shared["item"][items] @ private["user"][:, :, None]).squeeze(2)
 

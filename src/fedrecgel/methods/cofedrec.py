@@ -29,35 +29,16 @@ from msgspec import Meta
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from fedrecgel.data.federation import ClientBatch
-from fedrecgel.data.history import History
-from fedrecgel.draws import Draws
-from fedrecgel.methods.base import (
-    ClientResult,
-    Download,
-    Fraction,
-    Inbox,
-    Method,
-    Need,
-    Problem,
-    Radius,
-    Rate,
-    Server,
-    Size,
-    Upload,
-    local_epochs,
-)
+from fedrecgel.methods import author as fed
 from fedrecgel.models.contrast import contrast
 from fedrecgel.models.linear import alternate, linear_scores, linear_start
 from fedrecgel.numerics.cluster import elbow, kmeans
-from fedrecgel.tables import NO_TABLE, StackedTable, State
-from fedrecgel.tensors import Ids
 
 UNLABELLED = -1
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoFedRec(Method):
+class CoFedRec(fed.Method):
     """Personal item tables, shared within one group of similar users per round."""
 
     paper: ClassVar[str] = "He et al., WWW 2024"
@@ -70,27 +51,27 @@ class CoFedRec(Method):
     }
     contract: ClassVar[Mapping[str, object]] = {"lr_eta": 1.0, "clusters": 4}
 
-    fraction: Fraction = 1.0
+    fraction: fed.Fraction = 1.0
     """Share of clients drawn each round."""
-    dim: Size = 32
+    dim: fed.Size = 32
     """Size d of item vectors."""
-    lr: Rate = 0.1
+    lr: fed.Rate = 0.1
     """Learning rate of the score function."""
-    lr_eta: Rate = 80.0
+    lr_eta: fed.Rate = 80.0
     """The item table learns at lr · n · lr_eta."""
-    batch_size: Size = 256
+    batch_size: fed.Size = 256
     """Examples in a local step."""
-    epochs: Size = 1
+    epochs: fed.Size = 1
     """Passes over the round's examples."""
-    clusters: Size = 30
+    clusters: fed.Size = 30
     """Item clusters K."""
-    restarts: Size = 10
+    restarts: fed.Size = 10
     """Starts of k-means; the tightest clustering counts."""
-    reg: Radius = 0.005
+    reg: fed.Radius = 0.005
     """Weight of the contrastive term."""
-    temperature: Rate = 0.1
+    temperature: fed.Rate = 0.1
     """Temperature τ of the contrastive term."""
-    base_temperature: Rate = 0.5
+    base_temperature: fed.Rate = 0.5
     """Temperature τ_b it is scaled by."""
     anchors: Annotated[int, Meta(ge=0)] = 0
     """0 takes the contrastive term over all items, at n² cost; else over so many random ones (an approximation)."""
@@ -100,36 +81,36 @@ class CoFedRec(Method):
     """No gradient from examples whose sigmoid is 0 or 1 in single precision, as in the released code."""
 
     @property
-    def server_needs(self) -> Need:
+    def server_needs(self) -> fed.Need:
         """It compares clients with each other."""
-        return Need.EACH
+        return fed.Need.EACH
 
-    def init_server(self, problem: Problem, draws: Draws) -> Server:
+    def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """No labels and no groups yet."""
         labels = torch.full((problem.n_items,), UNLABELLED, dtype=torch.int64, device=problem.device)
-        group_of = torch.full((problem.n_clients,), NO_TABLE, dtype=torch.int64, device=problem.device)
+        group_of = torch.full((problem.n_clients,), fed.NO_TABLE, dtype=torch.int64, device=problem.device)
         groups = self._stored(problem.tensor(torch.zeros(0, problem.n_items, self.dim)))
-        return Server({"labels": labels, "groups": groups, "group_of": group_of})
+        return fed.Server({"labels": labels, "groups": groups, "group_of": group_of})
 
     def _stored(self, table: Tensor) -> Tensor:
         return table.to(torch.bfloat16) if self.storage == "bfloat16" else table
 
-    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
+    def init_clients(self, problem: fed.Problem, ids: fed.Ids, draws: fed.Draws) -> fed.State:
         """The same score function and table, N(0, 1), for all."""
         layer = problem.tensor(linear_start(self.dim, (self.dim + 1,), draws.generator("init/score")))
         start = problem.tensor(draws.generator("init/items").standard_normal((problem.n_items, self.dim)))
-        return State.start(len(ids), {"w": layer[:-1], "b": layer[-1], "items": self._stored(start)})
+        return fed.State.start(len(ids), {"w": layer[:-1], "b": layer[-1], "items": self._stored(start)})
 
-    def broadcast(self, server: Server, ids: Ids) -> Download:
+    def broadcast(self, server: fed.Server, ids: fed.Ids) -> fed.Download:
         """Item labels for all; the group's table for who was in one since it last trained."""
         group = server.shared["group_of"][ids]
         labels, groups = {"labels": server.shared["labels"]}, server.shared["groups"]
-        tables = {"group": StackedTable(groups, group)} if len(groups) else {}
-        return Download(labels, {"group": group}, tables)
+        tables = {"group": fed.StackedTable(groups, group)} if len(groups) else {}
+        return fed.Download(labels, {"group": group}, tables)
 
     def client_update(
-        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
-    ) -> ClientResult:
+        self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
+    ) -> fed.ClientResult:
         """Score function and table in turn; the contrastive term moves every row."""
         labels, table = down.shared["labels"], self._table(private, down)
         labelled = self.reg > 0 and bool((labels != UNLABELLED).all())
@@ -151,25 +132,25 @@ class CoFedRec(Method):
             return (w, b), loss
 
         start = (private["w"], private["b"])
-        (w, b), loss = local_epochs(step, start, batch, self.epochs, self.batch_size, round, draws)
+        (w, b), loss = fed.local_epochs(step, start, batch, self.epochs, self.batch_size, round, draws)
         kept = self._stored(table)
-        upload = Upload(batch.ids, {"items": kept}, {}, batch.rows[:, :0], torch.ones_like(b))
-        return ClientResult(State({"w": w, "b": b, "items": kept}), upload, loss)
+        upload = fed.Upload(batch.ids, {"items": kept}, {}, batch.rows[:, :0], torch.ones_like(b))
+        return fed.ClientResult(fed.State({"w": w, "b": b, "items": kept}), upload, loss)
 
-    def _table(self, private: State, down: Download) -> Float[Tensor, "C n d"]:
+    def _table(self, private: fed.State, down: fed.Download) -> Float[Tensor, "C n d"]:
         """The own table, or the group's if it is newer; in the precision of the run."""
         table = private["items"].to(private["w"].dtype, copy=True)
-        grouped = (down.each["group"] != NO_TABLE).nonzero()[:, 0]
+        grouped = (down.each["group"] != fed.NO_TABLE).nonzero()[:, 0]
         if len(grouped):
             table[grouped] = down.tables["group"][grouped].dense().to(table.dtype)
         return table
 
-    def _anchors(self, n_items: int, round: int, draws: Draws) -> Int[Tensor, " a"] | None:
+    def _anchors(self, n_items: int, round: int, draws: fed.Draws) -> Int[Tensor, " a"] | None:
         if self.anchors == 0 or self.anchors >= n_items:
             return None
         return torch.from_numpy(draws.generator("anchors", round).choice(n_items, self.anchors, replace=False))
 
-    def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
+    def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """Cluster the items, form one group of clients, remember its mean table."""
         generator = draws.generator("groups", round)
         labels = kmeans(inbox.mean()["items"], self.clusters, generator, self.restarts).labels
@@ -184,13 +165,13 @@ class CoFedRec(Method):
             total += tables[k]
 
         group_of = server.shared["group_of"].clone()
-        group_of[ids] = NO_TABLE  # they trained on: what they got before is in their own tables
-        used = torch.unique(group_of[group_of != NO_TABLE])
+        group_of[ids] = fed.NO_TABLE  # they trained on: what they got before is in their own tables
+        used = torch.unique(group_of[group_of != fed.NO_TABLE])
         renumbered = torch.searchsorted(used, group_of.clamp(min=0))
-        group_of = torch.where(group_of == NO_TABLE, NO_TABLE, renumbered)
+        group_of = torch.where(group_of == fed.NO_TABLE, fed.NO_TABLE, renumbered)
         group_of[ids[members]] = len(used)
         groups = torch.cat([server.shared["groups"][used], (total / len(members)).to(tables[0].dtype)[None]])
-        return Server({"labels": labels, "groups": groups, "group_of": group_of})
+        return fed.Server({"labels": labels, "groups": groups, "group_of": group_of})
 
     def _group(self, tables: list[Tensor], leader: Tensor, items: Tensor) -> list[int]:
         """Clients in descending similarity to the leader on some items, up to the elbow of that curve."""
@@ -203,17 +184,17 @@ class CoFedRec(Method):
         return order[: elbow(curve) + 1].tolist()
 
     def score(
-        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+        self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         """The own score function on the own table, or on the group's if it is newer."""
         rows = private.rows("items", items)
         if "group" in down.tables:
-            grouped = (down.each["group"] != NO_TABLE)[:, None, None]
+            grouped = (down.each["group"] != fed.NO_TABLE)[:, None, None]
             rows = torch.where(grouped, down.tables["group"].rows(items), rows)
         return linear_scores(rows.to(private["w"].dtype), private["w"], private["b"])
 
 
-def _each(upload: Upload) -> list[Tensor]:
+def _each(upload: fed.Upload) -> list[Tensor]:
     """The table of each client."""
     tables = upload.dense["items"]
     if not isinstance(tables, Tensor):

@@ -20,29 +20,25 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from fedrecgel.data.history import History
-from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError
-from fedrecgel.methods.base import Centralised, Download, Problem, Rate, Server
+from fedrecgel.methods import author as fed
 from fedrecgel.numerics.counts import CountMatrix, blocks_of, gram_columns
-from fedrecgel.tables import State
-from fedrecgel.tensors import Tensors
 
 LARGEST = 30_000
 """Items. The weights take 4 n² bytes, and while they are fitted up to 8 n² more: 11 GB at this size."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EASE(Centralised):
+class EASE(fed.Centralised):
     """Closed-form item-to-item regression with a zero diagonal."""
 
     paper: ClassVar[str] = "Steck, WWW 2019"
     draws_nothing: ClassVar[bool] = True
 
-    reg: Rate = 300.0
+    reg: fed.Rate = 300.0
     """Ridge penalty λ."""
 
-    def init_server(self, problem: Problem, draws: Draws) -> Server:
+    def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """No weights yet."""
         n = problem.n_items
         if n > LARGEST:
@@ -50,9 +46,9 @@ class EASE(Centralised):
                 f"Method 'ease' keeps a weight for each pair of items, which fits for at most {LARGEST:,} items. "
                 f"Found {n:,}. Use itemknn or ials."
             )
-        return Server({"weights": torch.zeros(n, n, dtype=problem.dtype, device=problem.device)})
+        return fed.Server({"weights": torch.zeros(n, n, dtype=problem.dtype, device=problem.device)})
 
-    def fit(self, seen: CountMatrix, shared: Tensors) -> Tensors:
+    def fit(self, seen: CountMatrix, shared: fed.Tensors) -> fed.Tensors:
         """B = I − P · diag(1 / diag P)."""
         weights = torch.empty_like(shared["weights"])
         for first, last, p in _inverse_columns(seen.binary(), self.reg):
@@ -62,7 +58,7 @@ class EASE(Centralised):
         return {"weights": weights}
 
     def score(
-        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+        self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         """The sum of the own items' rows of B."""
         return embedding_bag(history.items, down.shared["weights"], history.ptr[:-1], mode="sum").gather(1, items)

@@ -26,33 +26,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from fedrecgel.data.federation import ClientBatch
-from fedrecgel.data.history import History
-from fedrecgel.draws import Draws
-from fedrecgel.methods.base import (
-    ClientResult,
-    Download,
-    Fraction,
-    Inbox,
-    Method,
-    Need,
-    Problem,
-    Radius,
-    Rate,
-    Server,
-    Size,
-    Upload,
-)
+from fedrecgel.methods import author as fed
 from fedrecgel.models.factors import Walk
-from fedrecgel.tables import State
-from fedrecgel.tensors import Ids
 
 INIT = 0.01
 """Standard deviation of the start, or the start itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedMF(Method):
+class FedMF(fed.Method):
     """Matrix factorisation whose clients send item gradients that may stay encrypted."""
 
     paper: ClassVar[str] = "Chai et al., IEEE Intelligent Systems 2021"
@@ -67,17 +49,17 @@ class FedMF(Method):
     }
     contract: ClassVar[Mapping[str, object]] = {"lr": 0.1}
 
-    fraction: Fraction = 1.0
+    fraction: fed.Fraction = 1.0
     """Share of clients drawn each round."""
-    dim: Size = 32
+    dim: fed.Size = 32
     """Size d of user and item vectors."""
-    lr: Rate = 0.05
+    lr: fed.Rate = 0.05
     """Learning rate of both vectors on the device (γ)."""
-    server_lr: Rate = 1.0
+    server_lr: fed.Rate = 1.0
     """What the server multiplies the clients' gradients by."""
-    reg_user: Radius = 1e-4
+    reg_user: fed.Radius = 1e-4
     """Regularisation λ of the user vector."""
-    reg_item: Radius = 1e-4
+    reg_item: fed.Radius = 1e-4
     """Regularisation µ of the item vectors."""
     loss: Literal["bce", "squared"] = "bce"
     """Cross-entropy, or squared error as published for ratings."""
@@ -91,37 +73,37 @@ class FedMF(Method):
     """An item drawn twice sends the sum of its gradients, or as in the released code the last one."""
     examples: Literal["sampled", "positives"] = "sampled"
     """Train on positives and sampled negatives, or on positives alone, which collapses to a constant."""
-    precision: Radius = 0.0
+    precision: fed.Radius = 0.0
     """Round what is sent to multiples of this, as 1e-5 of the released encryption; 0 switches rounding off."""
 
     @property
-    def server_needs(self) -> Need:
+    def server_needs(self) -> fed.Need:
         """A sum, which may stay encrypted."""
-        return Need.LINEAR
+        return fed.Need.LINEAR
 
     @property
     def samples_negatives(self) -> bool:
         """Not for positives alone."""
         return self.examples == "sampled"
 
-    def init_server(self, problem: Problem, draws: Draws) -> Server:
+    def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """The item table V."""
         if self.init == "constant":
             shape = (problem.n_items, self.dim)
-            return Server({"items": torch.full(shape, INIT, dtype=problem.dtype, device=problem.device)})
+            return fed.Server({"items": torch.full(shape, INIT, dtype=problem.dtype, device=problem.device)})
         start = draws.generator("init/items").normal(0, INIT, (problem.n_items, self.dim))
-        return Server({"items": problem.tensor(start)})
+        return fed.Server({"items": problem.tensor(start)})
 
-    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
+    def init_clients(self, problem: fed.Problem, ids: fed.Ids, draws: fed.Draws) -> fed.State:
         """User vectors."""
         if self.init == "constant":
             user = torch.full((self.dim,), INIT, dtype=problem.dtype, device=problem.device)
-            return State.start(len(ids), {"user": user})
-        return State({"user": problem.tensor(INIT * draws.normal("init/user", 0, ids.numpy(), self.dim))})
+            return fed.State.start(len(ids), {"user": user})
+        return fed.State({"user": problem.tensor(INIT * draws.normal("init/user", 0, ids.numpy(), self.dim))})
 
     def client_update(
-        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
-    ) -> ClientResult:
+        self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
+    ) -> fed.ClientResult:
         """Step u through the examples; send the item gradients at the V of the round's start."""
         rows = down.shared["items"][batch.rows]
         counts = batch.mask if self.examples == "sampled" else batch.mask & (batch.labels > 0)
@@ -131,8 +113,8 @@ class FedMF(Method):
             user, gradient, loss = self._at_once(private["user"], rows, batch, counts)
         if self.precision > 0:
             gradient = (gradient / self.precision).round() * self.precision
-        upload = Upload(batch.ids, {}, {"items": gradient}, batch.rows, torch.ones_like(loss))
-        return ClientResult(State({"user": user}), upload, loss / counts.sum(1).clamp(min=1))
+        upload = fed.Upload(batch.ids, {}, {"items": gradient}, batch.rows, torch.ones_like(loss))
+        return fed.ClientResult(fed.State({"user": user}), upload, loss / counts.sum(1).clamp(min=1))
 
     @property
     def walk(self) -> Walk:
@@ -140,7 +122,11 @@ class FedMF(Method):
         return Walk(self.lr, self.reg_user, self.reg_item, self.loss, self.repeated)
 
     def _at_once(
-        self, user: Float[Tensor, "C d"], rows: Float[Tensor, "C K d"], batch: ClientBatch, counts: Bool[Tensor, "C L"]
+        self,
+        user: Float[Tensor, "C d"],
+        rows: Float[Tensor, "C K d"],
+        batch: fed.ClientBatch,
+        counts: Bool[Tensor, "C L"],
     ) -> tuple[Float[Tensor, "C d"], Float[Tensor, "C K d"], Float[Tensor, " C"]]:
         """The same with one step of u for all examples."""
         times = torch.zeros_like(batch.row_labels).scatter_add_(1, batch.slots, counts.to(rows.dtype))
@@ -152,13 +138,13 @@ class FedMF(Method):
         gradient = self.lr * sent[:, :, None] * (error[:, :, None] * user[:, None] + 2 * self.reg_item * rows)
         return user, gradient, (loss * times).sum(1)
 
-    def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
+    def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """V ← V - Σ g."""
         gradient = inbox.total() if self.aggregation == "sum" else inbox.mean()
-        return Server({"items": server.shared["items"] - self.server_lr * gradient["items"]})
+        return fed.Server({"items": server.shared["items"] - self.server_lr * gradient["items"]})
 
     def score(
-        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+        self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         """U · v_j."""
         return (down.shared["items"][items] @ private["user"][:, :, None]).squeeze(2)

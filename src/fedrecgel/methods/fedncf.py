@@ -31,34 +31,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedrecgel.data.federation import ClientBatch
-from fedrecgel.data.history import History
-from fedrecgel.draws import Draws
-from fedrecgel.methods.base import (
-    ClientResult,
-    Download,
-    Inbox,
-    Method,
-    Need,
-    Problem,
-    Rate,
-    Server,
-    Size,
-    Upload,
-)
+from fedrecgel.methods import author as fed
 from fedrecgel.models import find_model
 from fedrecgel.models.base import INIT_SD, Model
 from fedrecgel.models.gradients import Gradients, LocalLoss
 from fedrecgel.models.neumf import NeuMF
 from fedrecgel.numerics.optim import adam_moments, client_adam
-from fedrecgel.tables import State
-from fedrecgel.tensors import Ids, Tensors
 
 Optimiser = Literal["adam", "sgd"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedNCF(Method):
+class FedNCF(fed.Method):
     """NeuMF with private user vectors and uploaded gradients."""
 
     paper: ClassVar[str] = "Perifanis and Efraimidis, Knowledge-Based Systems 2022"
@@ -71,21 +55,21 @@ class FedNCF(Method):
 
     model: str = "neumf"
     """What scores: neumf; mf, a dot product with biases; mlp, a small tower; or one of your own in `MODELS`."""
-    gmf_dim: Size = 32
+    gmf_dim: fed.Size = 32
     """Size of the multiplicative embeddings (the paper's d); of all embeddings of `mf`."""
-    mlp_dim: Size = 128
+    mlp_dim: fed.Size = 128
     """Size of the embeddings that enter the tower; of all embeddings of `mlp`."""
     user_optimiser: Optimiser = "adam"
     """How a device steps its user vector; Adam's moments stay on the device over rounds."""
-    user_lr: Rate = 0.1
+    user_lr: fed.Rate = 0.1
     """Learning rate of the user vector."""
     server_optimiser: Optimiser = "adam"
     """How the server steps the shared tensors with the mean gradient."""
-    server_lr: Rate = 1e-3
+    server_lr: fed.Rate = 1e-3
     """Learning rate of the server."""
     reduction: Literal["chunks", "mean"] = "chunks"
     """Local loss: sum of the means of chunks (released code), or mean over all examples (Algorithm 1)."""
-    chunk: Size = 128
+    chunk: fed.Size = 128
     """Examples in a chunk."""
     weighting: Literal["uniform", "examples"] = "uniform"
     """Mean over clients: each counts the same, or by its number of examples."""
@@ -99,69 +83,69 @@ class FedNCF(Method):
         return find_model(self.model)(gmf_dim=self.gmf_dim, mlp_dim=self.mlp_dim)
 
     @property
-    def server_needs(self) -> Need:
+    def server_needs(self) -> fed.Need:
         """Adam squares the sum; a plain step is linear."""
-        return Need.LINEAR if self.server_optimiser == "sgd" else Need.SUM
+        return fed.Need.LINEAR if self.server_optimiser == "sgd" else fed.Need.SUM
 
     def leaves_device(self) -> frozenset[str]:
         """The gradients and, if clients count by it, their number of examples."""
         shared = frozenset({*self.backbone.tables, *self.backbone.network})
         return shared | ({"weight"} if self.weighting == "examples" else set())
 
-    def init_server(self, problem: Problem, draws: Draws) -> Server:
+    def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """Random item tables and network."""
         initial = self.backbone.init_shared(problem.n_items, draws.generator("init/server"))
         shared = {name: problem.tensor(value) for name, value in initial.items()}
-        return Server(shared, adam_moments(shared) if self.server_optimiser == "adam" else {})
+        return fed.Server(shared, adam_moments(shared) if self.server_optimiser == "adam" else {})
 
-    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
+    def init_clients(self, problem: fed.Problem, ids: fed.Ids, draws: fed.Draws) -> fed.State:
         """User vectors N(0, 0.01²) and, for Adam, zero moments."""
         user = problem.tensor(INIT_SD * draws.normal("init/user", 0, ids.numpy(), self.backbone.user_dim))
         if self.user_optimiser == "sgd":
-            return State({"user": user})
+            return fed.State({"user": user})
         steps = torch.zeros(len(ids), dtype=torch.int64, device=user.device)
         zeros = torch.zeros_like(user)
-        return State({"user": user, "user_m": zeros, "user_v": zeros.clone(), "user_steps": steps})
+        return fed.State({"user": user, "user_m": zeros, "user_v": zeros.clone(), "user_steps": steps})
 
     def client_update(
-        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
-    ) -> ClientResult:
+        self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
+    ) -> fed.ClientResult:
         """One gradient: step the user vector with its part, send the rest."""
         shared = down.derive(self.backbone.prepare)
         found = self.backbone.gradients(shared, private["user"], self.local_loss(batch))
-        return ClientResult(self.step_user(private, found.user), self.pack(found, batch), found.loss)
+        return fed.ClientResult(self.step_user(private, found.user), self.pack(found, batch), found.loss)
 
-    def local_loss(self, batch: ClientBatch) -> LocalLoss:
+    def local_loss(self, batch: fed.ClientBatch) -> LocalLoss:
         """L_S of each client."""
         weights = batch.row_weights(self.chunk if self.reduction == "chunks" else None)
         return LocalLoss(batch.rows, batch.row_mask, batch.row_labels, weights)
 
-    def step_user(self, private: State, gradient: Float[Tensor, "C d"]) -> State:
+    def step_user(self, private: fed.State, gradient: Float[Tensor, "C d"]) -> fed.State:
         """One step of the private user vectors."""
         if self.user_optimiser == "sgd":
-            return State({"user": private["user"] - self.user_lr * gradient})
+            return fed.State({"user": private["user"] - self.user_lr * gradient})
         state = (private["user_m"], private["user_v"], private["user_steps"])
         new = client_adam(private["user"], gradient, *state, lr=self.user_lr)
-        return State(dict(zip(("user", "user_m", "user_v", "user_steps"), new, strict=True)))
+        return fed.State(dict(zip(("user", "user_m", "user_v", "user_steps"), new, strict=True)))
 
-    def pack(self, found: Gradients, batch: ClientBatch) -> Upload:
+    def pack(self, found: Gradients, batch: fed.ClientBatch) -> fed.Upload:
         """The gradient with respect to the shared tensors, ready to send."""
         n_examples = batch.n_examples.to(batch.labels.dtype)
         weight = torch.ones_like(n_examples) if self.weighting == "uniform" else n_examples
-        return Upload(batch.ids, found.network, found.rows, batch.rows, weight)
+        return fed.Upload(batch.ids, found.network, found.rows, batch.rows, weight)
 
-    def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
+    def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """One step with the mean gradient."""
         return self.step_server(server, inbox.mean())
 
-    def step_server(self, server: Server, gradient: Tensors) -> Server:
+    def step_server(self, server: fed.Server, gradient: fed.Tensors) -> fed.Server:
         """Adam or plain gradient descent."""
         if self.server_optimiser == "adam":
-            return Server(*self.backbone.adam(server.shared, gradient, server.kept, self.server_lr))
-        return Server({name: value - self.server_lr * gradient[name] for name, value in server.shared.items()})
+            return fed.Server(*self.backbone.adam(server.shared, gradient, server.kept, self.server_lr))
+        return fed.Server({name: value - self.server_lr * gradient[name] for name, value in server.shared.items()})
 
     def score(
-        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+        self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         """Logits with the current shared tensors and the own user vector."""
         return self.backbone.scores(down.derive(self.backbone.prepare), private["user"], items)

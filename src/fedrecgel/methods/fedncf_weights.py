@@ -28,34 +28,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedrecgel.data.federation import ClientBatch
-from fedrecgel.data.history import History
-from fedrecgel.draws import Draws
-from fedrecgel.methods.base import (
-    ClientResult,
-    Download,
-    Inbox,
-    Method,
-    Need,
-    Problem,
-    Rate,
-    Server,
-    Size,
-    Upload,
-    local_epochs,
-)
+from fedrecgel.methods import author as fed
 from fedrecgel.models.base import INIT_SD
 from fedrecgel.models.gradients import differentiate
 from fedrecgel.models.neumf import NeuMF
 from fedrecgel.numerics.optim import AdamState, active_adam, fresh_adam
-from fedrecgel.tables import State
-from fedrecgel.tensors import Ids, Tensors
 
 TABLES, SHARED = NeuMF.tables, frozenset({*NeuMF.tables, *NeuMF.network})
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedNCFWeights(Method):
+class FedNCFWeights(fed.Method):
     """NeuMF with private user vectors and uploaded weights."""
 
     paper: ClassVar[str] = "Perifanis and Efraimidis, Knowledge-Based Systems 2022"
@@ -66,17 +49,17 @@ class FedNCFWeights(Method):
     }
     contract: ClassVar[Mapping[str, object]] = {"gmf_dim": 8, "mlp_dim": 16, "fraction": 1.0, "lr": 0.01}
 
-    gmf_dim: Size = 32
+    gmf_dim: fed.Size = 32
     """Size of the multiplicative embeddings (the paper's d)."""
-    mlp_dim: Size = 128
+    mlp_dim: fed.Size = 128
     """Size of the embeddings that enter the tower."""
-    lr: Rate = 1e-3
+    lr: fed.Rate = 1e-3
     """Learning rate of the local Adam on item rows and network."""
-    user_lr: Rate = 0.1
+    user_lr: fed.Rate = 0.1
     """Learning rate of the local Adam on the user vector."""
-    epochs: Size = 2
+    epochs: fed.Size = 2
     """Passes over the round's examples (E)."""
-    batch_size: Size = 128
+    batch_size: fed.Size = 128
     """Examples in a local step (B)."""
     aggregation: Literal["mf", "mean"] = "mf"
     """Item rows over those who changed them and the network by examples, or the plain mean of all weights."""
@@ -87,27 +70,27 @@ class FedNCFWeights(Method):
         return NeuMF(gmf_dim=self.gmf_dim, mlp_dim=self.mlp_dim)
 
     @property
-    def server_needs(self) -> Need:
+    def server_needs(self) -> fed.Need:
         """Sums of changes are divided by sums of counts; the plain mean may stay encrypted."""
-        return Need.SUM if self.aggregation == "mf" else Need.LINEAR
+        return fed.Need.SUM if self.aggregation == "mf" else fed.Need.LINEAR
 
     def leaves_device(self) -> frozenset[str]:
         """The changes and, for the two averages, which rows changed and the number of examples."""
         return self.sends | {"weight"} if self.aggregation == "mf" else SHARED
 
-    def init_server(self, problem: Problem, draws: Draws) -> Server:
+    def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """Random item tables and network, those of `fedncf`."""
         initial = self.backbone.init_shared(problem.n_items, draws.generator("init/server"))
-        return Server({name: problem.tensor(value) for name, value in initial.items()})
+        return fed.Server({name: problem.tensor(value) for name, value in initial.items()})
 
-    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
+    def init_clients(self, problem: fed.Problem, ids: fed.Ids, draws: fed.Draws) -> fed.State:
         """User vectors N(0, 0.01²), those of `fedncf`, and zero moments."""
         user = problem.tensor(INIT_SD * draws.normal("init/user", 0, ids.numpy(), self.backbone.user_dim))
         return _private(user, fresh_adam(user))
 
     def client_update(
-        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
-    ) -> ClientResult:
+        self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
+    ) -> fed.ClientResult:
         """E epochs of minibatch Adam on copies of everything; send what changed."""
         before = {name: down.shared[name][batch.rows] for name in TABLES}
         for name in sorted(SHARED - {*TABLES}):
@@ -116,8 +99,8 @@ class FedNCFWeights(Method):
         moments["user"] = AdamState(private["user_m"], private["user_v"], private["user_steps"])
 
         def step(
-            state: tuple[Tensors, dict[str, AdamState]], weights: Float[Tensor, "C K"], active: Float[Tensor, " C"]
-        ) -> tuple[tuple[Tensors, dict[str, AdamState]], Float[Tensor, " C"]]:
+            state: tuple[fed.Tensors, dict[str, AdamState]], weights: Float[Tensor, "C K"], active: Float[Tensor, " C"]
+        ) -> tuple[tuple[fed.Tensors, dict[str, AdamState]], Float[Tensor, " C"]]:
             own, adam = dict(state[0]), dict(state[1])
             loss, gradients = differentiate(self.backbone.logits, own, batch.row_labels, weights)
             for name, gradient in gradients.items():
@@ -126,35 +109,35 @@ class FedNCFWeights(Method):
             return (own, adam), loss
 
         start = ({**before, "user": private["user"]}, moments)
-        (own, moments), loss = local_epochs(step, start, batch, self.epochs, self.batch_size, round, draws)
+        (own, moments), loss = fed.local_epochs(step, start, batch, self.epochs, self.batch_size, round, draws)
         changes = {name: own[name] - start for name, start in before.items()}
-        return ClientResult(_private(own["user"], moments["user"]), self._pack(changes, batch), loss)
+        return fed.ClientResult(_private(own["user"], moments["user"]), self._pack(changes, batch), loss)
 
-    def _pack(self, changes: Tensors, batch: ClientBatch) -> Upload:
+    def _pack(self, changes: fed.Tensors, batch: fed.ClientBatch) -> fed.Upload:
         """What leaves. The channel multiplies by the weight: rows, where all count the same, are divided by it."""
         network = {name: value for name, value in changes.items() if name not in TABLES}
         rows = {name: changes[name] for name in TABLES}
         counts = batch.n_examples.to(batch.labels.dtype)
         if self.aggregation == "mean":
-            return Upload(batch.ids, network, rows, batch.rows, torch.ones_like(counts))
+            return fed.Upload(batch.ids, network, rows, batch.rows, torch.ones_like(counts))
         rows["touched"] = batch.row_mask[:, :, None].to(counts.dtype)
         per_example = 1 / counts.clamp(min=1)[:, None, None]
-        return Upload(batch.ids, network, {name: v * per_example for name, v in rows.items()}, batch.rows, counts)
+        return fed.Upload(batch.ids, network, {name: v * per_example for name, v in rows.items()}, batch.rows, counts)
 
-    def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
+    def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """Add the mean change: of a row over those who changed it, of the network over examples."""
         mean = inbox.mean()
         if self.aggregation == "mf":
             touched = mean.pop("touched")
             mean |= {name: mean[name] / touched.where(touched > 0, 1) for name in TABLES}
-        return Server({name: value + mean[name] for name, value in server.shared.items()})
+        return fed.Server({name: value + mean[name] for name, value in server.shared.items()})
 
     def score(
-        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+        self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         """Logits with the current shared tensors and the own user vector."""
         return self.backbone.scores(down.derive(self.backbone.prepare), private["user"], items)
 
 
-def _private(user: Float[Tensor, "C d"], adam: AdamState) -> State:
-    return State({"user": user, "user_m": adam.first, "user_v": adam.second, "user_steps": adam.steps})
+def _private(user: Float[Tensor, "C d"], adam: AdamState) -> fed.State:
+    return fed.State({"user": user, "user_m": adam.first, "user_v": adam.second, "user_steps": adam.steps})

@@ -27,32 +27,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedrecgel.data.federation import ClientBatch
-from fedrecgel.data.history import History
-from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError
-from fedrecgel.methods.base import (
-    ClientResult,
-    Download,
-    Fraction,
-    Inbox,
-    Method,
-    Need,
-    Problem,
-    Radius,
-    Rate,
-    Server,
-    Size,
-    Upload,
-)
+from fedrecgel.methods import author as fed
 from fedrecgel.models.linear import linear_scores, linear_start
 from fedrecgel.numerics.losses import bce
-from fedrecgel.tables import PersonalTable, State
-from fedrecgel.tensors import Ids
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedRAP(Method):
+class FedRAP(fed.Method):
     """A common sparse item table plus a personal one."""
 
     paper: ClassVar[str] = "Li et al., ICLR 2024"
@@ -76,31 +58,31 @@ class FedRAP(Method):
         "round_decay": 0.99,
     }
 
-    fraction: Fraction = 1.0
+    fraction: fed.Fraction = 1.0
     """Share of clients drawn each round."""
-    dim: Size = 32
+    dim: fed.Size = 32
     """Size d of item vectors."""
-    lr_network: Rate = 0.5
+    lr_network: fed.Rate = 0.5
     """Learning rate of the score layer in round 0."""
-    lr_items: Rate = 200.0
+    lr_items: fed.Rate = 200.0
     """Learning rate of both item tables in round 0 (lr_args)."""
-    round_decay: Fraction = 0.97
+    round_decay: fed.Fraction = 0.97
     """Factor of both rates from round to round."""
-    batch_decay: Fraction = 0.95
+    batch_decay: fed.Fraction = 0.95
     """Factor of both rates from batch to batch; starts anew each round."""
-    weight_decay: Radius = 1e-4
+    weight_decay: fed.Radius = 1e-4
     """Decay of all private and common tensors, on every row."""
-    lambda_: Radius = 0.1
+    lambda_: fed.Radius = 0.1
     """Weight λ of the term that pushes C and D apart."""
-    mu: Radius = 0.1
+    mu: fed.Radius = 0.1
     """Weight µ of the L1 norm of C."""
     vary: Literal["tanh", "fixed"] = "tanh"
     """λ and µ times tanh(round / 10), as the paper intends, or in full from the start, as the code does."""
-    batch_size: Size = 2048
+    batch_size: fed.Size = 2048
     """Examples in a local step."""
-    epochs: Size = 10
+    epochs: fed.Size = 10
     """At most so many passes over the round's examples."""
-    tolerance: Radius = 1e-4
+    tolerance: fed.Radius = 1e-4
     """A client stops when its average loss so far changes by less than this share from one pass to the next."""
     saturating_bce: bool = True
     """No gradient from examples whose sigmoid is 0 or 1 in single precision, as in the released code."""
@@ -116,30 +98,30 @@ class FedRAP(Method):
                 )
 
     @property
-    def server_needs(self) -> Need:
+    def server_needs(self) -> fed.Need:
         """Weight decay multiplies what the server holds by what it received."""
-        return Need.SUM if self.weight_decay > 0 else Need.LINEAR
+        return fed.Need.SUM if self.weight_decay > 0 else fed.Need.LINEAR
 
     def leaves_device(self) -> frozenset[str]:
         """Without weight decay there is no factor to send."""
         return self.sends if self.weight_decay > 0 else self.sends - {"decay"}
 
-    def init_server(self, problem: Problem, draws: Draws) -> Server:
+    def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """C, N(0, 1)."""
-        return Server({"common": self._start("common", problem, draws)})
+        return fed.Server({"common": self._start("common", problem, draws)})
 
-    def _start(self, name: str, problem: Problem, draws: Draws) -> Float[Tensor, "n d"]:
+    def _start(self, name: str, problem: fed.Problem, draws: fed.Draws) -> Float[Tensor, "n d"]:
         return problem.tensor(draws.generator(f"init/{name}").standard_normal((problem.n_items, self.dim)))
 
-    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
+    def init_clients(self, problem: fed.Problem, ids: fed.Ids, draws: fed.Draws) -> fed.State:
         """The same score layer and D for all."""
         layer = problem.tensor(linear_start(self.dim, (self.dim + 1,), draws.generator("init/score")))
-        table = PersonalTable.common(self._start("personal", problem, draws), len(ids))
-        return State.start(len(ids), {"w": layer[:-1], "b": layer[-1]}, {"personal": table})
+        table = fed.PersonalTable.common(self._start("personal", problem, draws), len(ids))
+        return fed.State.start(len(ids), {"w": layer[:-1], "b": layer[-1]}, {"personal": table})
 
     def client_update(
-        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
-    ) -> ClientResult:
+        self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
+    ) -> fed.ClientResult:
         """SGD on w, b, D and C at once, until the loss stands still."""
         w, b = private["w"], private["b"]
         own, common = private.tables["personal"].rows(batch.rows), down.shared["common"][batch.rows]
@@ -180,20 +162,20 @@ class FedRAP(Method):
         sent = common - shrunk[:, None, None] * down.shared["common"][batch.rows]
         dense = {"decay": shrunk} if self.weight_decay > 0 else {}
         rows_sent = {"common": sent * batch.row_mask[:, :, None]}
-        upload = Upload(batch.ids, dense, rows_sent, batch.rows, torch.ones_like(b))
+        upload = fed.Upload(batch.ids, dense, rows_sent, batch.rows, torch.ones_like(b))
         table = private.tables["personal"].with_rows(batch.rows, batch.row_mask, own, shrunk)
-        return ClientResult(State({"w": w, "b": b}, {"personal": table}), upload, last)
+        return fed.ClientResult(fed.State({"w": w, "b": b}, {"personal": table}), upload, last)
 
-    def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
+    def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """The mean of the clients' C."""
         if self.alone:
             return server
         mean = inbox.mean()
         kept = mean["decay"] * server.shared["common"] if self.weight_decay > 0 else server.shared["common"]
-        return Server({"common": kept + mean["common"]})
+        return fed.Server({"common": kept + mean["common"]})
 
     def score(
-        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+        self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         """The own layer on the new C plus the own D."""
         rows = private.tables["personal"].rows(items) + down.shared["common"][items]

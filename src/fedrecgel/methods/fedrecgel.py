@@ -22,13 +22,9 @@ from typing import ClassVar, Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from fedrecgel.data.federation import ClientBatch
-from fedrecgel.draws import Draws
-from fedrecgel.methods.base import ClientResult, Download, Inbox, Need, Radius, Server
+from fedrecgel.methods import author as fed
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.numerics.pac_bayes import regulariser_slopes
-from fedrecgel.tables import State
-from fedrecgel.tensors import Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,27 +44,27 @@ class FedRecGEL(FedNCF):
         "rho_ur": {"low": 1e-2, "high": 1.0, "log": True},
     }
 
-    rho_co: Radius = 0.02
+    rho_co: fed.Radius = 0.02
     """Radius ρ_co of the ball around the shared tensors, Eq. 14; 0 switches it off (w/o-shared)."""
-    rho_ur: Radius = 0.02
+    rho_ur: fed.Radius = 0.02
     """Radius ρ_ur of the ball around the private user vector, Eq. 11; 0 switches it off (w/o-non-shared)."""
     order: Literal["joint", "user-first"] = "joint"
     """Both gradients at the old user vector (released code), or the shared one after the user step (Algorithm 1)."""
-    g_norm: Radius = 0.0
+    g_norm: fed.Radius = 0.0
     """Multiplier of g_norm = ∇f^k (Algorithm 1, line 2): 1 is literal and shrinks weights to zero; the code has 0."""
 
     @property
-    def server_needs(self) -> Need:
+    def server_needs(self) -> fed.Need:
         """With g_norm the server multiplies what it received."""
-        return Need.SUM if self.g_norm > 0 else super().server_needs
+        return fed.Need.SUM if self.g_norm > 0 else super().server_needs
 
     def leaves_device(self) -> frozenset[str]:
         """What FedNCF sends, and the factor of g_norm if there is one."""
         return super().leaves_device() | ({"g_norm"} if self.g_norm > 0 else set())
 
     def client_update(
-        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
-    ) -> ClientResult:
+        self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
+    ) -> fed.ClientResult:
         """ClientUpdate of Algorithm 1."""
         model, user, loss = self.backbone, private["user"], self.local_loss(batch)
         shared, c = down.derive(model.prepare), self.decay(down.shared, user, batch)
@@ -83,16 +79,16 @@ class FedRecGEL(FedNCF):
             upload = self.pack(after, batch)
         if self.g_norm > 0:
             upload = replace(upload, dense={**upload.dense, "g_norm": c})
-        return ClientResult(stepped, upload, found.loss)
+        return fed.ClientResult(stepped, upload, found.loss)
 
-    def decay(self, shared: Tensors, user: Float[Tensor, "C d"], batch: ClientBatch) -> Float[Tensor, " C"]:
+    def decay(self, shared: fed.Tensors, user: Float[Tensor, "C d"], batch: fed.ClientBatch) -> Float[Tensor, " C"]:
         """The number c with g_norm = c θ of each client; it travels instead of the dense c θ_co."""
         if self.g_norm == 0:
             return user.new_zeros(len(user))
         parameters = [shared[name] for name in sorted(shared)]  # one order in every process
         return self.g_norm * regulariser_slopes(parameters, user, batch.n_examples, self.rho_co, self.rho_ur)
 
-    def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
+    def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """One step with the mean of g_co + g_norm."""
         mean = inbox.mean()
         if self.g_norm > 0:

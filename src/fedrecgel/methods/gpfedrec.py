@@ -31,29 +31,11 @@ from jaxtyping import Float, Int
 from msgspec import Meta
 from torch import Tensor
 
-from fedrecgel.data.federation import ClientBatch
-from fedrecgel.data.history import History
-from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError
-from fedrecgel.methods.base import (
-    ClientResult,
-    Download,
-    Fraction,
-    Inbox,
-    Method,
-    Need,
-    Problem,
-    Radius,
-    Rate,
-    Server,
-    Size,
-    Upload,
-    local_epochs,
-)
+from fedrecgel.methods import author as fed
 from fedrecgel.models.private_network import PrivateNetwork
 from fedrecgel.numerics.graph import Smoother, cosines, projected_cosines
-from fedrecgel.tables import StackedTable, State
-from fedrecgel.tensors import Ids, Tensors, grown
+from fedrecgel.tensors import grown
 
 NO_GUIDE = 0
 """The place of the empty guide, of who never took part; the others have one each, in the order they first did."""
@@ -62,7 +44,7 @@ BLOCK = 1 << 21
 
 
 @dataclass(frozen=True, kw_only=True)
-class GPFedRec(Method):
+class GPFedRec(fed.Method):
     """Personal item tables pulled towards the mean of similar users' tables."""
 
     paper: ClassVar[str] = "Zhang et al., KDD 2024"
@@ -75,37 +57,37 @@ class GPFedRec(Method):
     }
     contract: ClassVar[Mapping[str, object]] = {"lr_eta": 20.0}
 
-    fraction: Fraction = 1.0
+    fraction: fed.Fraction = 1.0
     """Share of clients drawn each round."""
-    dim: Size = 32
+    dim: fed.Size = 32
     """Size d of user and item vectors."""
-    layers: Annotated[tuple[Size, ...], Meta(min_length=1)] = (32, 16, 8)
+    layers: Annotated[tuple[fed.Size, ...], Meta(min_length=1)] = (32, 16, 8)
     """Widths of the private network's hidden layers."""
-    lr: Rate = 0.1
+    lr: fed.Rate = 0.1
     """Learning rate of the private network."""
-    lr_eta: Rate = 80.0
+    lr_eta: fed.Rate = 80.0
     """Users learn at lr · lr_eta / fraction - lr, items at lr · n · lr_eta - lr."""
-    reg: Radius = 1.0
+    reg: fed.Radius = 1.0
     """Weight of the pull towards the guide."""
-    batch_size: Size = 256
+    batch_size: fed.Size = 256
     """Examples in a local step."""
-    epochs: Size = 1
+    epochs: fed.Size = 1
     """Passes over the round's examples."""
     neighbours: Annotated[int, Meta(ge=0)] = 0
     """Users each is smoothed with; 0 takes all above the threshold."""
-    threshold: Radius = 1.0
+    threshold: fed.Radius = 1.0
     """Users more similar than this times the mean similarity are linked."""
-    hops: Size = 1
+    hops: fed.Size = 1
     """How often tables are smoothed (L)."""
     graph: Literal["exact", "scalable"] = "exact"
     """Similarities of whole tables, or of random projections (an approximation; needs neighbours > 0)."""
-    projection: Size = 1024
+    projection: fed.Size = 1024
     """Numbers a projected table keeps."""
     centred: bool = False
     """Compare what tables changed since the global one, not the tables."""
     native_cosine_distance: bool = False
     """Use cosine distances as if they were similarities, as the released code does."""
-    noise: Radius = 0.0
+    noise: fed.Radius = 0.0
     """Scale of Laplace noise on every entry of what is sent; 0 sends none."""
     storage: Literal["full", "bfloat16"] = "full"
     """Precision in which personal and guide tables are kept: that of the run, or 16 bits."""
@@ -122,40 +104,40 @@ class GPFedRec(Method):
         return PrivateNetwork(self.dim, self.layers)
 
     @property
-    def server_needs(self) -> Need:
+    def server_needs(self) -> fed.Need:
         """It compares clients with each other."""
-        return Need.EACH
+        return fed.Need.EACH
 
-    def init_server(self, problem: Problem, draws: Draws) -> Server:
+    def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """The item table, N(0, 1); no guide but an empty one, which all clients have for now."""
         items = problem.tensor(draws.generator("init/items").standard_normal((problem.n_items, self.dim)))
         guides = torch.zeros_like(items, dtype=self._storage(items))[None]
         guide_of = torch.full((problem.n_clients,), NO_GUIDE, dtype=torch.int64, device=items.device)
-        return Server({"items": items}, {"guides": guides, "guide_of": guide_of})
+        return fed.Server({"items": items}, {"guides": guides, "guide_of": guide_of})
 
     def _storage(self, like: Tensor) -> torch.dtype:
         return torch.bfloat16 if self.storage == "bfloat16" else like.dtype
 
-    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
+    def init_clients(self, problem: fed.Problem, ids: fed.Ids, draws: fed.Draws) -> fed.State:
         """The same user vector and network for all; an empty table until the first round."""
         start = self.network.start(draws.generator("init/user"), draws.generator("init/network"))
         common = {name: problem.tensor(value) for name, value in start.items()}
         items = torch.zeros(1, dtype=self._storage(common["user"]), device=problem.device)
         common["items"] = items.expand(problem.n_items, self.dim)
         common["trained"] = torch.zeros((), dtype=torch.int64, device=problem.device)
-        return State.start(len(ids), common)
+        return fed.State.start(len(ids), common)
 
-    def broadcast(self, server: Server, ids: Ids) -> Download:
+    def broadcast(self, server: fed.Server, ids: fed.Ids) -> fed.Download:
         """The global table for all, and each its guide."""
         if "guides" not in server.kept:  # enough to score with
-            return Download(server.shared)
+            return fed.Download(server.shared)
         which = server.kept["guide_of"][ids]
-        guide = StackedTable(server.kept["guides"], which)
-        return Download(server.shared, {"guided": which != NO_GUIDE}, {"guide": guide})
+        guide = fed.StackedTable(server.kept["guides"], which)
+        return fed.Download(server.shared, {"guided": which != NO_GUIDE}, {"guide": guide})
 
     def client_update(
-        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
-    ) -> ClientResult:
+        self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
+    ) -> fed.ClientResult:
         """SGD on user, network and item table at once, the latter pulled towards the guide."""
         everything = down.shared["items"]
         start, guided = everything[batch.rows], down.each["guided"][:, None, None]
@@ -165,8 +147,8 @@ class GPFedRec(Method):
         strength = 2 * self.reg * lr_items / everything.numel()  # 0.5 at the published settings, whatever n is
 
         def step(
-            before: tuple[Tensors, Tensor], weights: Float[Tensor, "C K"], active: Float[Tensor, " C"]
-        ) -> tuple[tuple[Tensors, Tensor], Float[Tensor, " C"]]:
+            before: tuple[fed.Tensors, Tensor], weights: Float[Tensor, "C K"], active: Float[Tensor, " C"]
+        ) -> tuple[tuple[fed.Tensors, Tensor], Float[Tensor, " C"]]:
             own, left = before
             pull = (strength * active)[:, None, None] * (own["rows"] - guide)
             loss, gradient = self.network.gradient(own, batch.row_labels, weights, saturating=self.saturating_bce)
@@ -174,21 +156,21 @@ class GPFedRec(Method):
             return ({**own, "rows": own["rows"] - pull}, left * (1 - strength * active)), loss
 
         first = ({**self._own(private), "rows": start}, start.new_ones(len(start)))
-        (own, left), loss = local_epochs(step, first, batch, self.epochs, self.batch_size, round, draws)
+        (own, left), loss = fed.local_epochs(step, first, batch, self.epochs, self.batch_size, round, draws)
         rows, pulled = own.pop("rows"), 1 - left
         untouched = start + pulled[:, None, None] * (guide - start)  # rows without examples, in closed form
         sent = (rows - untouched) * batch.row_mask[:, :, None]
         table = self._whole_table(everything, down, pulled)
         mine = batch.row_mask.nonzero()[:, 0]
         table[mine, batch.rows[batch.row_mask]] = rows[batch.row_mask].to(table.dtype)
-        upload = Upload(batch.ids, {"pull": pulled}, {"items": sent}, batch.rows, torch.ones_like(pulled))
+        upload = fed.Upload(batch.ids, {"pull": pulled}, {"items": sent}, batch.rows, torch.ones_like(pulled))
         if self.noise > 0:
             upload = self._noised(upload, table - everything, round, draws)
         tensors = {**own, "items": table, "trained": private["trained"] + 1}
-        return ClientResult(State(tensors), upload, loss)
+        return fed.ClientResult(fed.State(tensors), upload, loss)
 
     def _whole_table(
-        self, everything: Float[Tensor, "n d"], down: Download, pulled: Float[Tensor, " C"]
+        self, everything: Float[Tensor, "n d"], down: fed.Download, pulled: Float[Tensor, " C"]
     ) -> Float[Tensor, "C n d"]:
         """Where a table without examples ends up: between the global one and the guide. One at a time, in the cache."""
         table = everything.new_empty(len(pulled), *everything.shape, dtype=self._storage(everything))
@@ -198,7 +180,7 @@ class GPFedRec(Method):
             table[client] = torch.lerp(everything, guide, way)
         return table
 
-    def _noised(self, upload: Upload, change: Float[Tensor, "C n d"], round: int, draws: Draws) -> Upload:
+    def _noised(self, upload: fed.Upload, change: Float[Tensor, "C n d"], round: int, draws: fed.Draws) -> fed.Upload:
         """The whole change with noise on every entry; nothing goes beside it without noise, so no pull either."""
         noise = self.noise * draws.hidden.laplace("noise", round, upload.ids.numpy(), change[0].numel())
         everywhere = torch.arange(change.shape[1], device=change.device).expand(len(change), -1)
@@ -206,7 +188,7 @@ class GPFedRec(Method):
         dense = {"pull": torch.zeros_like(upload.weight)}
         return replace(upload, dense=dense, rows=rows, at=everywhere)
 
-    def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
+    def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """Smooth the tables over the graph of similar users; guides are written in place."""
         uploads = inbox.each()
         ids = torch.cat([upload.ids for upload in uploads])
@@ -218,16 +200,16 @@ class GPFedRec(Method):
                 found = smooth(found)
             items[block] = found.mean(0)
             guides[guide_of[ids], block] = found.to(guides.dtype)
-        return Server({"items": items}, {"guides": guides, "guide_of": guide_of})
+        return fed.Server({"items": items}, {"guides": guides, "guide_of": guide_of})
 
-    def _room(self, server: Server, ids: Ids) -> tuple[Float[Tensor, "g n d"], Int[Tensor, " m"]]:
+    def _room(self, server: fed.Server, ids: fed.Ids) -> tuple[Float[Tensor, "g n d"], Int[Tensor, " m"]]:
         """The guides with a place for each of these clients, and everybody's place."""
         guides, guide_of = server.kept["guides"], server.kept["guide_of"].clone()
         new = ids[guide_of[ids] == NO_GUIDE]
         guide_of[new] = torch.arange(len(guides), len(guides) + len(new), device=guide_of.device)
         return grown(guides, len(guides) + len(new), len(guide_of) + 1), guide_of
 
-    def _tables(self, server: Server, uploads: list[Upload]) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    def _tables(self, server: fed.Server, uploads: list[fed.Upload]) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """What clients hold after training, in blocks of items: where, the tables, and what is compared."""
         ids = torch.cat([upload.ids for upload in uploads])
         everything, guides, which = server.shared["items"], server.kept["guides"], server.kept["guide_of"][ids]
@@ -246,7 +228,7 @@ class GPFedRec(Method):
                 found = change.add_(everything[block])
                 yield block, found, found
 
-    def _smoother(self, blocks: Iterator[Float[Tensor, "n _ d"]], round: int, draws: Draws) -> Smoother:
+    def _smoother(self, blocks: Iterator[Float[Tensor, "n _ d"]], round: int, draws: fed.Draws) -> Smoother:
         """The graph of similar users."""
         if self.graph == "scalable":
             similarity = projected_cosines(blocks, self.projection, draws.generator("projection", round))
@@ -259,18 +241,18 @@ class GPFedRec(Method):
         return Smoother.above_mean(similarity, self.threshold)
 
     def score(
-        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+        self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         """The own network on the own table, as local training left them; a newcomer takes the global table."""
         own, trained = self._own(private), private["trained"][:, None, None] > 0
         rows = private.rows("items", items).to(own["user"].dtype)
         return self.network.logits(own, torch.where(trained, rows, down.shared["items"][items]))
 
-    def _own(self, private: State) -> Tensors:
+    def _own(self, private: fed.State) -> fed.Tensors:
         return {name: private[name] for name in self.network.names}
 
 
-def _by_item(uploads: list[Upload]) -> tuple[Int[Tensor, " k"], Int[Tensor, " k"], Float[Tensor, "k d"]]:
+def _by_item(uploads: list[fed.Upload]) -> tuple[Int[Tensor, " k"], Int[Tensor, " k"], Float[Tensor, "k d"]]:
     """The rows clients sent in ascending order of items: which items, the number of the client, the rows."""
     firsts = accumulate((len(upload.ids) for upload in uploads), initial=0)
     clients = [

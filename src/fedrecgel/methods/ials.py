@@ -23,12 +23,8 @@ from jaxtyping import Float, Int
 from msgspec import Meta
 from torch import Tensor
 
-from fedrecgel.data.history import History
-from fedrecgel.draws import Draws
-from fedrecgel.methods.base import Centralised, Download, Problem, Rate, Server, Size
+from fedrecgel.methods import author as fed
 from fedrecgel.numerics.counts import CountMatrix
-from fedrecgel.tables import State
-from fedrecgel.tensors import Tensors
 
 INIT_SD = 0.1
 """Standard deviation of an item vector's length at the start, as Rendle et al. have it."""
@@ -37,29 +33,29 @@ CHUNK = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True)
-class IALS(Centralised):
+class IALS(fed.Centralised):
     """Alternating least squares on all pairs, weighted by confidence."""
 
     paper: ClassVar[str] = "Hu, Koren and Volinsky, ICDM 2008"
     contract: ClassVar[Mapping[str, object]] = {"dim": 8, "iterations": 2}
 
-    dim: Size = 64
+    dim: fed.Size = 64
     """Entries of a user or item vector, f."""
-    reg: Rate = 0.03
+    reg: fed.Rate = 0.03
     """Penalty λ."""
-    alpha: Rate = 30.0
+    alpha: fed.Rate = 30.0
     """Confidence per interaction, α."""
     nu: Annotated[float, Meta(ge=0, le=1)] = 1.0
     """How much the penalty grows with the confidence of a user or an item, ν; 0 for the same penalty everywhere."""
-    iterations: Size = 10
+    iterations: fed.Size = 10
     """Turns of both sides in a round; a further round goes on from the item vectors of the last."""
 
-    def init_server(self, problem: Problem, draws: Draws) -> Server:
+    def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """Random item vectors."""
         start = draws.generator("init/server").normal(0, INIT_SD / self.dim**0.5, (problem.n_items, self.dim))
-        return Server({"item": problem.tensor(start)})
+        return fed.Server({"item": problem.tensor(start)})
 
-    def fit(self, seen: CountMatrix, shared: Tensors) -> Tensors:
+    def fit(self, seen: CountMatrix, shared: fed.Tensors) -> fed.Tensors:
         """Users from items, items from users, and again."""
         by_item, item = seen.transposed(), shared["item"].double()
         for _ in range(self.iterations):
@@ -68,7 +64,7 @@ class IALS(Centralised):
         return {"item": item.to(shared["item"].dtype)}
 
     def score(
-        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+        self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         """The own vector from the own items, times the vectors of these items."""
         item, gram = down.derive(_gram)
@@ -98,7 +94,7 @@ class IALS(Centralised):
         return solved
 
 
-def _gram(shared: Tensors) -> tuple[Float[Tensor, "n d"], Float[Tensor, "d d"]]:
+def _gram(shared: fed.Tensors) -> tuple[Float[Tensor, "n d"], Float[Tensor, "d d"]]:
     """Y in double precision, and YᵀY, which every device needs."""
     item = shared["item"].double()
     return item, item.mT @ item

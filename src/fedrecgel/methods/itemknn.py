@@ -19,32 +19,28 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedrecgel.data.history import History
-from fedrecgel.draws import Draws
-from fedrecgel.methods.base import Centralised, Download, Problem, Radius, Server, Size
+from fedrecgel.methods import author as fed
 from fedrecgel.numerics.counts import CountMatrix, gram_columns
-from fedrecgel.tables import State
-from fedrecgel.tensors import Tensors
 
 
 @dataclass(frozen=True, kw_only=True)
-class ItemKNN(Centralised):
+class ItemKNN(fed.Centralised):
     """Sum of cosine similarities to the own items."""
 
     paper: ClassVar[str] = "Deshpande and Karypis, TOIS 2004"
     draws_nothing: ClassVar[bool] = True
 
-    neighbours: Size = 100
+    neighbours: fed.Size = 100
     """Most similar items that an item votes for, k."""
-    shrinkage: Radius = 10.0
+    shrinkage: fed.Radius = 10.0
     """Added to the denominator of the cosine."""
 
-    def init_server(self, problem: Problem, draws: Draws) -> Server:
+    def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """Nobody is similar yet."""
         votes = torch.zeros(problem.n_items, min(self.neighbours, problem.n_items))
-        return Server({"neighbours": votes.to(problem.device, torch.int64), "similarity": problem.tensor(votes)})
+        return fed.Server({"neighbours": votes.to(problem.device, torch.int64), "similarity": problem.tensor(votes)})
 
-    def fit(self, seen: CountMatrix, shared: Tensors) -> Tensors:
+    def fit(self, seen: CountMatrix, shared: fed.Tensors) -> fed.Tensors:
         """The nearest neighbours of every item, a block of items at a time."""
         seen = seen.binary()
         norms = seen.at.bincount(minlength=seen.n_columns).to(seen.counts.dtype).sqrt()
@@ -58,7 +54,7 @@ class ItemKNN(Centralised):
         return {"neighbours": neighbours, "similarity": similarity.to(shared["similarity"].dtype)}
 
     def score(
-        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+        self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         """Every own item votes for its neighbours."""
         similarity, n_items = down.shared["similarity"], history.n_items

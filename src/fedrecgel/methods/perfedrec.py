@@ -32,28 +32,11 @@ from jaxtyping import Bool, Float, Int
 from msgspec import Meta
 from torch import Tensor
 
-from fedrecgel.data.federation import ClientBatch
-from fedrecgel.data.history import History
-from fedrecgel.draws import Draws
-from fedrecgel.methods.base import (
-    ClientResult,
-    Download,
-    Inbox,
-    Method,
-    Need,
-    Problem,
-    Radius,
-    Rate,
-    Server,
-    Size,
-    Upload,
-)
+from fedrecgel.methods import author as fed
 from fedrecgel.numerics.cluster import assignment, kmeans
 from fedrecgel.numerics.losses import bpr
 from fedrecgel.numerics.optim import EPS, client_adam
 from fedrecgel.numerics.propagation import Hop
-from fedrecgel.tables import PersonalTable, StackedTable, State
-from fedrecgel.tensors import Ids, Tensors
 
 GLOBAL = 0
 """The model every user has; models 1 … K belong to clusters, and a user not clustered yet has label 0."""
@@ -62,7 +45,7 @@ DECAY_BATCH = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerFedRec(Method):
+class PerFedRec(fed.Method):
     """Global and cluster models on a user-item graph; user vectors are sent."""
 
     paper: ClassVar[str] = "Luo et al., CIKM 2022"
@@ -76,33 +59,33 @@ class PerFedRec(Method):
     }
     contract: ClassVar[Mapping[str, object]] = {"fraction": 1.0, "clusters": 2}
 
-    dim: Size = 32
+    dim: fed.Size = 32
     """Size d of user and item vectors."""
-    lr: Rate = 1e-2
+    lr: fed.Rate = 1e-2
     """Learning rate of the item tables, on the server."""
-    user_lr: Rate = 1e-2
+    user_lr: fed.Rate = 1e-2
     """Learning rate of the user vector, on the device."""
-    local_lr: Rate = 1e-2
+    local_lr: fed.Rate = 1e-2
     """Size of the step from the cluster's to the local model."""
-    decay: Radius = 1e-5
+    decay: fed.Radius = 1e-5
     """Weight of the squared norms of propagated vectors."""
-    clusters: Size = 5
+    clusters: fed.Size = 5
     """Clusters K of users."""
     propagation: Literal["one-rule", "native"] = "one-rule"
     """One hop for all items in training and prediction, or as in the released code."""
     match_clusters: bool = True
     """Keep the numbers of clusters from round to round by matching their centres."""
-    noise: Radius = 0.0
+    noise: fed.Radius = 0.0
     """Scale of Laplace noise on the rows of `noise_rows` random items of each upload."""
     noise_rows: Annotated[int, Meta(ge=0)] = 100
     """How many rows get noise."""
 
     @property
-    def server_needs(self) -> Need:
+    def server_needs(self) -> fed.Need:
         """It clusters users by what each sends."""
-        return Need.EACH
+        return fed.Need.EACH
 
-    def init_server(self, problem: Problem, draws: Draws) -> Server:
+    def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """One table, K copies of it, and an empty graph."""
         n, size = problem.n_items, self.clusters + 1
         bound = (6 / (n + self.dim)) ** 0.5
@@ -119,9 +102,9 @@ class PerFedRec(Method):
             "centres": items.new_zeros(0, self.dim),
         }
         shared |= {"trained_on": models.clone(), "trained_label": label.clone()}
-        return Server({**shared, "label": label, "round": torch.zeros_like(label[0])}, kept)
+        return fed.Server({**shared, "label": label, "round": torch.zeros_like(label[0])}, kept)
 
-    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
+    def init_clients(self, problem: fed.Problem, ids: fed.Ids, draws: fed.Draws) -> fed.State:
         """User vectors, Xavier-uniform over the table of all users; no local model yet."""
         bound = (6 / (problem.n_clients + self.dim)) ** 0.5
         chance = draws.uniform("init/user", 0, ids.numpy()[:, None], np.arange(self.dim)[None, :])
@@ -129,9 +112,11 @@ class PerFedRec(Method):
         steps = torch.zeros(len(ids), dtype=torch.int64, device=user.device)
         tensors = {"user": user, "user_m": torch.zeros_like(user), "user_v": torch.zeros_like(user)}
         tensors |= {"user_steps": steps, "round": steps.clone()}
-        return State(tensors, {"local": PersonalTable.common(user.new_zeros(problem.n_items, self.dim), len(ids))})
+        return fed.State(
+            tensors, {"local": fed.PersonalTable.common(user.new_zeros(problem.n_items, self.dim), len(ids))}
+        )
 
-    def cohort(self, server: Server, population: Int[Tensor, " m"], round: int, draws: Draws) -> Ids:
+    def cohort(self, server: fed.Server, population: Int[Tensor, " m"], round: int, draws: fed.Draws) -> fed.Ids:
         """Half uniformly, half in proportion to the size of the user's cluster; filled up uniformly."""
         size, m = max(1, int(self.fraction * len(population))), len(population)
         generator = draws.generator("cohort", round)
@@ -143,24 +128,24 @@ class PerFedRec(Method):
         _, first = np.unique(everyone, return_index=True)
         return population[torch.from_numpy(everyone[np.sort(first)[:size]])]
 
-    def broadcast(self, server: Server, ids: Ids) -> Download:
+    def broadcast(self, server: fed.Server, ids: fed.Ids) -> fed.Download:
         """The global table and the graph for all; to each the table of its cluster, and what the server has of it.
 
         A device cannot know whether its last answer arrived, and the graph must hold one vector of each user.
         """
         shared, ids = server.shared, ids.to(server.shared["label"].device)
         label = shared["label"][ids]
-        tables = {"model": StackedTable(shared["models"], label)}
-        tables["trained_on"] = StackedTable(shared["trained_on"], shared["trained_label"][ids], held=True)
+        tables = {"model": fed.StackedTable(shared["models"], label)}
+        tables["trained_on"] = fed.StackedTable(shared["trained_on"], shared["trained_label"][ids], held=True)
         common = {name: shared[name] for name in ("neighbours", "degree", "round")}
         each = {"label": label}
         if "users" in server.kept:  # to score with, the rest is enough
             each |= {"held": server.kept["users"][ids], "known": server.kept["known"][ids]}
-        return Download({**common, "items": shared["models"][GLOBAL]}, each, tables)
+        return fed.Download({**common, "items": shared["models"][GLOBAL]}, each, tables)
 
     def client_update(
-        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
-    ) -> ClientResult:
+        self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
+    ) -> fed.ClientResult:
         """One gradient of the BPR loss at the cluster's model; step the own vector and send it with the item part."""
         user, rows, own = private["user"], down.tables["model"].rows(batch.rows), batch.row_counts > 0
         hop = self._hop(own, down.shared["degree"][batch.rows, 0])
@@ -187,18 +172,18 @@ class PerFedRec(Method):
             "neighbours": mask * (tensors["user"] - down.each["held"])[:, None],  # in place of what arrived last
             "degree": mask * ~down.each["known"][:, None, None],
         }
-        upload = Upload(batch.ids, {"user": tensors["user"]}, sent, batch.rows, torch.ones_like(loss))
+        upload = fed.Upload(batch.ids, {"user": tensors["user"]}, sent, batch.rows, torch.ones_like(loss))
         local = -self.local_lr * d_rows / (d_rows.abs() + EPS)  # Adam's first step
-        table = PersonalTable.common(private.tables["local"].bases[0], len(user))
+        table = fed.PersonalTable.common(private.tables["local"].bases[0], len(user))
         table = table.with_rows(batch.rows, batch.row_mask, local)
         noised = self._noised(upload, len(down.shared["items"]), round, draws)
-        return ClientResult(State(tensors, {"local": table}), noised, loss + 0.5 * decay * norms)
+        return fed.ClientResult(fed.State(tensors, {"local": table}), noised, loss + 0.5 * decay * norms)
 
     def _hop(self, own: Bool[Tensor, "C P"], degree: Float[Tensor, "C K"]) -> Hop:
         """Half of a vector and half of the mean of its neighbourhood; natively a quarter and three."""
         return Hop.over(0.25 if self.propagation == "native" else 0.5, own, degree)
 
-    def _noised(self, upload: Upload, n_items: int, round: int, draws: Draws) -> Upload:
+    def _noised(self, upload: fed.Upload, n_items: int, round: int, draws: fed.Draws) -> fed.Upload:
         """Laplace noise on the gradients of random items."""
         if self.noise == 0 or self.noise_rows == 0:
             return upload
@@ -212,7 +197,7 @@ class PerFedRec(Method):
         rows = {name: torch.cat([value, more[name]], dim=1) for name, value in upload.rows.items()}
         return replace(upload, rows=rows, at=at)
 
-    def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
+    def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """Step the global and every cluster's table with its participants' mean gradient; cluster the users anew."""
         shared, kept, total = server.shared, server.kept, inbox.total()
         gradient, members = self._mean_gradients(shared, inbox.each())
@@ -232,9 +217,9 @@ class PerFedRec(Method):
         new_shared |= {"label": label, "trained_label": shared["label"]}
         new_shared["round"] = torch.full_like(shared["round"], round + 1)
         new_kept = {"models.m": first, "models.v": second, "steps": steps}
-        return Server(new_shared, {**new_kept, "users": users, "known": known, "centres": centres})
+        return fed.Server(new_shared, {**new_kept, "users": users, "known": known, "centres": centres})
 
-    def _mean_gradients(self, shared: Tensors, uploads: list[Upload]) -> tuple[Tensor, Tensor]:
+    def _mean_gradients(self, shared: fed.Tensors, uploads: list[fed.Upload]) -> tuple[Tensor, Tensor]:
         """For each model the mean gradient of its participants, and how many there are; all are the global one's."""
         sums, members = torch.zeros_like(shared["models"]), shared["models"].new_zeros(len(shared["models"]))
         for upload in uploads:
@@ -248,7 +233,7 @@ class PerFedRec(Method):
         return sums / members.clamp(min=1)[:, None, None], members
 
     def _clustered(
-        self, users: Float[Tensor, "m d"], known: Bool[Tensor, " m"], before: Float[Tensor, "k d"], draws: Draws
+        self, users: Float[Tensor, "m d"], known: Bool[Tensor, " m"], before: Float[Tensor, "k d"], draws: fed.Draws
     ) -> tuple[Int[Tensor, " m"], Float[Tensor, "c d"]]:
         """Labels 1 … K of the users known so far, numbered as before."""
         found = kmeans(users[known], self.clusters, draws.generator("clusters"))
@@ -260,7 +245,7 @@ class PerFedRec(Method):
         return label, torch.empty_like(found.centres).index_copy_(0, numbers, found.centres)
 
     def score(
-        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+        self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         """The mean of the predictions of the global, the cluster's and, right after training, the local model."""
         at, own = history.pad()
@@ -275,7 +260,7 @@ class PerFedRec(Method):
         return (torch.stack(predicted) * used).sum(0) / used.sum(0)
 
     def _predicted(
-        self, user: Float[Tensor, "C d"], rows: Tensor, own: Bool[Tensor, "C P"], shared: Tensors, items: Tensor
+        self, user: Float[Tensor, "C d"], rows: Tensor, own: Bool[Tensor, "C P"], shared: fed.Tensors, items: Tensor
     ) -> Float[Tensor, "C M"]:
         """û·v̂_j under one model; natively u·v_j."""
         candidates, history = rows[:, : items.shape[1]], rows[:, items.shape[1] :]

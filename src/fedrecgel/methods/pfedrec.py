@@ -26,30 +26,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedrecgel.data.federation import ClientBatch
-from fedrecgel.data.history import History
-from fedrecgel.draws import Draws
-from fedrecgel.methods.base import (
-    ClientResult,
-    Download,
-    Fraction,
-    Inbox,
-    Method,
-    Need,
-    Problem,
-    Rate,
-    Server,
-    Size,
-    Upload,
-    local_epochs,
-)
+from fedrecgel.methods import author as fed
 from fedrecgel.models.linear import alternate, linear_scores, linear_start
-from fedrecgel.tables import PersonalTable, State
-from fedrecgel.tensors import Ids
 
 
 @dataclass(frozen=True, kw_only=True)
-class PFedRec(Method):
+class PFedRec(fed.Method):
     """A private score function over a personally fine-tuned item table."""
 
     paper: ClassVar[str] = "Zhang et al., IJCAI 2023"
@@ -61,17 +43,17 @@ class PFedRec(Method):
     }
     contract: ClassVar[Mapping[str, object]] = {"lr_eta": 1.0}
 
-    fraction: Fraction = 1.0
+    fraction: fed.Fraction = 1.0
     """Share of clients drawn each round."""
-    dim: Size = 32
+    dim: fed.Size = 32
     """Size d of item vectors."""
-    lr: Rate = 0.1
+    lr: fed.Rate = 0.1
     """Learning rate of the score function."""
-    lr_eta: Rate = 80.0
+    lr_eta: fed.Rate = 80.0
     """The item table learns at lr · n · lr_eta: gradients are batch means and the server divides by participants."""
-    batch_size: Size = 256
+    batch_size: fed.Size = 256
     """Examples in a local step."""
-    epochs: Size = 1
+    epochs: fed.Size = 1
     """Passes over the round's examples."""
     saturating_bce: bool = True
     """No gradient from examples whose sigmoid is 0 or 1 in single precision, as in the released code."""
@@ -81,30 +63,30 @@ class PFedRec(Method):
     """Every device tunes its own table for ever and the server ignores uploads, to show what leaks into tables."""
 
     @property
-    def server_needs(self) -> Need:
+    def server_needs(self) -> fed.Need:
         """A mean of changes, which may stay encrypted."""
-        return Need.LINEAR
+        return fed.Need.LINEAR
 
-    def init_server(self, problem: Problem, draws: Draws) -> Server:
+    def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """The item table, N(0, 1)."""
-        return Server({"items": self._start(problem, draws)})
+        return fed.Server({"items": self._start(problem, draws)})
 
-    def _start(self, problem: Problem, draws: Draws) -> Float[Tensor, "n d"]:
+    def _start(self, problem: fed.Problem, draws: fed.Draws) -> Float[Tensor, "n d"]:
         return problem.tensor(draws.generator("init/items").standard_normal((problem.n_items, self.dim)))
 
-    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
+    def init_clients(self, problem: fed.Problem, ids: fed.Ids, draws: fed.Draws) -> fed.State:
         """The same score function and table for all."""
         layer = problem.tensor(linear_start(self.dim, (self.dim + 1,), draws.generator("init/score")))
         trained = torch.zeros((), dtype=torch.int64, device=layer.device)
-        table = PersonalTable.common(self._start(problem, draws), len(ids))
-        return State.start(len(ids), {"w": layer[:-1], "b": layer[-1], "trained": trained}, {"items": table})
+        table = fed.PersonalTable.common(self._start(problem, draws), len(ids))
+        return fed.State.start(len(ids), {"w": layer[:-1], "b": layer[-1], "trained": trained}, {"items": table})
 
     def client_update(
-        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
-    ) -> ClientResult:
+        self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
+    ) -> fed.ClientResult:
         """Fine-tune score function and items in turn, batch by batch."""
         base = down.shared["items"]
-        table = private.tables["items"] if self.alone else PersonalTable.common(base, len(batch.ids))
+        table = private.tables["items"] if self.alone else fed.PersonalTable.common(base, len(batch.ids))
         before, lr_items = table.rows(batch.rows), self.lr * len(base) * self.lr_eta
 
         def step(
@@ -115,20 +97,20 @@ class PFedRec(Method):
             return (rows - lr_items * gradient, w, b), loss
 
         start = (before, private["w"], private["b"])
-        (rows, w, b), loss = local_epochs(step, start, batch, self.epochs, self.batch_size, round, draws)
-        upload = Upload(batch.ids, {}, {"items": rows - before}, batch.rows, torch.ones_like(b))
+        (rows, w, b), loss = fed.local_epochs(step, start, batch, self.epochs, self.batch_size, round, draws)
+        upload = fed.Upload(batch.ids, {}, {"items": rows - before}, batch.rows, torch.ones_like(b))
         tensors = {"w": w, "b": b, "trained": private["trained"] + 1}
-        tuned = State(tensors, {"items": table.with_rows(batch.rows, batch.row_mask, rows)})
-        return ClientResult(tuned, upload, loss)
+        tuned = fed.State(tensors, {"items": table.with_rows(batch.rows, batch.row_mask, rows)})
+        return fed.ClientResult(tuned, upload, loss)
 
-    def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
+    def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """The mean of the fine-tuned tables."""
         if self.alone:
             return server
-        return Server({"items": server.shared["items"] + inbox.mean()["items"]})
+        return fed.Server({"items": server.shared["items"] + inbox.mean()["items"]})
 
     def score(
-        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+        self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         """The own score function on the own table, as local training left them."""
         rows = private.tables["items"].rows(items)

@@ -14,14 +14,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedrecgel.data.history import History
-from fedrecgel.draws import Draws
-from fedrecgel.methods.base import Download, HistorySent, Inbox, Need, Problem, Server
-from fedrecgel.tables import State
+from fedrecgel.methods import author as fed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Popularity(HistorySent):
+class Popularity(fed.HistorySent):
     """Counts of training rows, summed over clients; one round with everyone is enough."""
 
     kind: ClassVar[Literal["federated", "reference", "centralised"]] = "reference"
@@ -30,20 +27,20 @@ class Popularity(HistorySent):
     draws_nothing: ClassVar[bool] = True
 
     @property
-    def server_needs(self) -> Need:
+    def server_needs(self) -> fed.Need:
         """Only a sum that may stay encrypted."""
-        return Need.LINEAR
+        return fed.Need.LINEAR
 
-    def init_server(self, problem: Problem, draws: Draws) -> Server:
+    def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """No counts yet."""
-        return Server({"counts": problem.tensor(torch.zeros(problem.n_items, 1))})
+        return fed.Server({"counts": problem.tensor(torch.zeros(problem.n_items, 1))})
 
-    def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
+    def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """The counts of this round's cohort."""
-        return Server({"counts": inbox.total()["counts"]})
+        return fed.Server({"counts": inbox.total()["counts"]})
 
     def score(
-        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+        self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         """The count itself."""
         return down.shared["counts"].squeeze(1)[items]

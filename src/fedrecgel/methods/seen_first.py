@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedrecgel.data.history import History
-from fedrecgel.methods.base import Download
+from fedrecgel.methods import author as fed
 from fedrecgel.methods.popularity import Popularity
-from fedrecgel.tables import State
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +21,7 @@ class SeenFirst(Popularity):
     """Own training items first, then popularity; exposes data that leak."""
 
     def score(
-        self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
+        self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         """Own count, an integer, plus popularity scaled to below one; double precision keeps both exact."""
         popularity = down.shared["counts"].double().squeeze(1)

@@ -111,17 +111,20 @@ def sam_gradients(
         of: which gradients are wanted; the others are empty.
     """
     point = model.point(shared, loss.rows, user)
-    at_user = at_shared = here = model.differentiate(point, loss)
-    if rho_ur > 0 and of != "shared":
-        worst = perturb({"user": user}, {"user": here.user()}, rho_ur)["user"]  # Eq. 11
-        at_user = model.differentiate(model.with_user(point, worst), loss)  # Eq. 12
-    g_ur = user[:0] if of == "shared" else at_user.user()
+    here = model.differentiate(point, loss)
+    value, g_ur = here.loss, user[:0]
+    if of != "shared":
+        g_ur = here.user()
+        if rho_ur > 0:
+            worst_user = perturb({"user": user}, {"user": g_ur}, rho_ur)["user"]  # Eq. 11
+            g_ur = model.differentiate(model.with_user(point, worst_user), loss).user()  # Eq. 12
     if of == "user":
-        return Gradients(here.loss, g_ur, {}, {})
+        return Gradients(value, g_ur, {}, {})
     if rho_co > 0:
-        worst_shared = perturb_in_place(point.shared, here.seen(), rho_co)  # Eq. 14
-        at_shared = model.differentiate(point.with_shared(worst_shared), loss)  # Eq. 15
-    return Gradients(here.loss, g_ur, *at_shared.sent())
+        worst = point.with_shared(perturb_in_place(point.shared, here.seen(), rho_co))  # Eq. 14
+        del here, point  # their memory serves the next pass
+        here = model.differentiate(worst, loss)  # Eq. 15
+    return Gradients(value, g_ur, *here.sent())
 
 
 def perturb(parameters: Tensors, gradients: Tensors, rho: float) -> Tensors:

@@ -1,0 +1,51 @@
+"""Everything the author of a method needs, in one import: `from fedrecgel.methods import author as fed`."""
+
+from fedrecgel.data.federation import ClientBatch
+from fedrecgel.data.history import History
+from fedrecgel.draws import Draws
+from fedrecgel.methods.base import (
+    Centralised,
+    ClientResult,
+    Download,
+    Fraction,
+    HistorySent,
+    Inbox,
+    Method,
+    Need,
+    Problem,
+    Radius,
+    Rate,
+    Server,
+    Size,
+    Upload,
+    local_epochs,
+)
+from fedrecgel.tables import NO_TABLE, PersonalTable, StackedTable, State
+from fedrecgel.tensors import Ids, Tensors
+
+__all__ = [
+    "NO_TABLE",
+    "Centralised",
+    "ClientBatch",
+    "ClientResult",
+    "Download",
+    "Draws",
+    "Fraction",
+    "History",
+    "HistorySent",
+    "Ids",
+    "Inbox",
+    "Method",
+    "Need",
+    "PersonalTable",
+    "Problem",
+    "Radius",
+    "Rate",
+    "Server",
+    "Size",
+    "StackedTable",
+    "State",
+    "Tensors",
+    "Upload",
+    "local_epochs",
+]
