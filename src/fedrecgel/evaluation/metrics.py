@@ -1,12 +1,12 @@
 """Metrics of the held-out item's rank. A new one is one function and one line in METRICS.
 
-A metric says what a client gains if its held-out item has rank r = 1, 2, …, as a fraction; ties are the same for all and
-are counted here: the gain of a client is the mean over the ranks that its ties leave equally likely.
+A metric says what a client gains if its held-out item has rank 1, 2, …, as a fraction. Ties are counted here, the same
+for all: the gain of a client is the mean over the ranks that its ties leave equally likely.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -51,9 +51,7 @@ METRICS: dict[str, Metric] = {
 
 def metric_names(ks: Sequence[int], *, in_tables: bool = False) -> list[str]:
     """The metrics with these cut-offs, in the order of files and tables; or only those that tables show."""
-    chosen = [name for name, metric in METRICS.items() if metric.in_tables or not in_tables]
-    cut = [_at(name, k) for k in sorted(ks) for name in chosen if name.endswith("@K")]
-    return cut + [name for name in chosen if not name.endswith("@K")]
+    return list(_expand({name: own for name, own in METRICS.items() if own.in_tables or not in_tables}, ks))
 
 
 def is_metric(name: str) -> bool:
@@ -78,14 +76,20 @@ def client_metrics(
         first = last - 1
     positions = torch.arange(1, int(last.max()) + 1, dtype=torch.float64, device=first.device)
     spread = (last - first).double()
-    gains = {_at(name, k): metric.gain(positions, k) for name, metric in METRICS.items() for k in ks if name.endswith("@K")}
-    gains |= {name: metric.gain(positions) for name, metric in METRICS.items() if not name.endswith("@K")}
-    totals = {name: _running_sum(gain.double()) for name, gain in gains.items()}
-    return {name: (totals[name][last] - totals[name][first]) / spread for name in metric_names(ks)}
+    found = {}
+    for name, (metric, cut) in _expand(METRICS, ks).items():
+        total = _running_sum(metric.gain(positions, *cut).double())
+        found[name] = (total[last] - total[first]) / spread
+    return found
 
 
-def _at(name: str, k: int) -> str:
-    return name.removesuffix("K") + str(k)
+def _expand(metrics: Mapping[str, Metric], ks: Sequence[int]) -> dict[str, tuple[Metric, tuple[int, ...]]]:
+    """Every metric with every cut-off it takes, by its name in files."""
+    cut = {name.removesuffix("@K"): own for name, own in metrics.items() if name.endswith("@K")}
+    found: dict[str, tuple[Metric, tuple[int, ...]]] = {
+        f"{stem}@{k}": (own, (k,)) for k in sorted(ks) for stem, own in cut.items()
+    }
+    return found | {name: (own, ()) for name, own in metrics.items() if not name.endswith("@K")}
 
 
 def _running_sum(values: Float[Tensor, " r"]) -> Float[Tensor, " s"]:

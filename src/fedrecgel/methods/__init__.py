@@ -44,3 +44,8 @@ def find_method(name: str) -> type[Method]:
     if name not in METHODS:
         raise ConfigError(unknown("method", name, METHODS))
     return METHODS[name]
+
+
+def method_label(name: str) -> str:
+    """A method in tables and file names: "path/to/my.py:BiasMF" is BiasMF."""
+    return name.rpartition(":")[2]
