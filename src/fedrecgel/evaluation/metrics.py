@@ -21,7 +21,7 @@ class Metric:
     """What a rank is worth."""
 
     gain: Callable[..., Tensor]
-    """Of ranks [r] and, if its name ends in @K, of the cut-off K: between 0 and 1, in any floating type."""
+    """Of ranks [r] in float64 and, if its name ends in @K, of the cut-off K: for each rank a value between 0 and 1."""
     in_tables: bool = True
     """Whether tables and curves of experiments show it; run folders have every metric."""
 
