@@ -17,7 +17,7 @@ from fedrecgel.display.tabular import Entry, Table
 from fedrecgel.errors import ConfigError
 from fedrecgel.runs.config import Config
 from fedrecgel.studies import EXPERIMENTS
-from fedrecgel.studies.cells import SHOWN, Row, RowPlan, cells_of, configs_of, load_group, plan_row, row_of
+from fedrecgel.studies.cells import SHOWN, Row, RowPlan, configs_of, load_group, plan_row
 from fedrecgel.studies.experiment import Choice, Document, Experiment, Option
 from fedrecgel.studies.presets import Presets
 from fedrecgel.studies.records import Record
@@ -73,7 +73,7 @@ class SharesExperiment(Experiment):
 
     def reduce(self, root: Path, records: dict[str, Record], command: str) -> Shares:
         found = load_group(root, self.plans, records)
-        return Shares(command, [row_of(runs, cells_of(runs)) for runs in found.values()])
+        return Shares(command, [runs.row() for runs in found.values()])
 
 
 def _share(text: str) -> tuple[str, str, object]:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from tests.ranks import lay_out
 
-from fedrecgel.studies.cells import load_runs
 from fedrecgel.studies.experiment import Choice
 from fedrecgel.studies.main_table import MainTable, MainTableExperiment
 from fedrecgel.studies.presets import Presets, Setting
@@ -97,4 +96,4 @@ def test_runs_on_other_test_items_are_not_compared(tmp_path: Path) -> None:
     records |= lay_out(tmp_path, chosen.plans[1:], hits, test="another")
     table = chosen.reduce(tmp_path, records, "command")
     assert table.pairs == []
-    assert load_runs(tmp_path, chosen.plans[1], records) is not None
+    assert chosen.plans[1].load(tmp_path, records) is not None

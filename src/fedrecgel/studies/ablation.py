@@ -17,13 +17,11 @@ from fedrecgel.studies.cells import (
     Row,
     RowPlan,
     Runs,
-    cells_of,
     configs_of,
     differences,
     left_out,
     load_group,
     plan_row,
-    row_of,
     shown_name,
     table_metrics,
 )
@@ -196,7 +194,7 @@ class AblationExperiment(Experiment):
             variants = [label for label in found if label != FULL] if FULL in found else []
             above = differences({label: (found[FULL], found[label]) for label in variants})
             for label, runs in found.items():
-                rows.append(AblationRow(setting, row_of(runs, _cells(runs, label)), above.get(label, {})))
+                rows.append(AblationRow(setting, runs.row(_cells(runs, label)), above.get(label, {})))
                 popularity[runs.plan.dataset] = runs.records[0].run["reference"]["popularity"]
         missing: dict[str, dict[str, list[str]]] = {
             setting: left_out(
@@ -208,7 +206,7 @@ class AblationExperiment(Experiment):
 
 
 def _cells(runs: Runs, label: str) -> dict[Against, dict[str, Cell]]:
-    cells = cells_of(runs)
+    cells = runs.cells()
     names = VARIANTS.get(label, ())
     cells["candidates"] = {
         metric: replace(cell, published=published("ablation", runs.plan.dataset, names, metric))

@@ -68,6 +68,31 @@ class RowPlan:
     origins: tuple[Origin, ...]
     """One per seed."""
 
+    def load(self, root: Path, records: Mapping[str, Record]) -> Runs | None:
+        """Its finished runs; None if there is none."""
+        found = []
+        for origin in self.origins:
+            record = records.get(config_fingerprint(origin.config))
+            if record is not None and record.status == "finished":
+                found.append((origin.config, record))
+        if not found:
+            return None
+        tests, tables = set(), []
+        for config, record in found:
+            ranks = read_ranks(RunFolder(root / record.folder).ranks)
+            tests.add(ranks.test)
+            ks = sorted({*config.evaluation.ks, *PAPER_KS})
+            tables.append({name: client_metrics(r, ks, config.evaluation.ties) for name, r in ranks.against.items()})
+        shared = [against for against in AGAINST if all(against in table for table in tables)]
+        stacked: dict[Against, dict[str, Array]] = {
+            against: {
+                metric: np.stack([table[against][metric].numpy() for table in tables]) for metric in table_metrics()
+            }
+            for against in shared
+        }
+        seeds = tuple(config.run.seed for config, _ in found)
+        return Runs(self, seeds, tuple(record for _, record in found), frozenset(tests), stacked)
+
 
 def plan_row(
     presets: Presets,
@@ -144,34 +169,40 @@ class Runs:
             return rows[:1]
         return rows[[self.seeds.index(seed) for seed in seeds]]
 
+    def cells(self) -> dict[Against, dict[str, Cell]]:
+        """Mean and standard deviation over seeds of every metric."""
+        return {
+            against: {metric: _cell(values.mean(1)) for metric, values in metrics.items()}
+            for against, metrics in self.tables.items()
+        }
 
-def load_runs(root: Path, plan: RowPlan, records: Mapping[str, Record]) -> Runs | None:
-    """The finished runs of a planned row; None if there is none."""
-    found = []
-    for origin in plan.origins:
-        record = records.get(config_fingerprint(origin.config))
-        if record is not None and record.status == "finished":
-            found.append((origin.config, record))
-    if not found:
-        return None
-    tests, tables = set(), []
-    for config, record in found:
-        ranks = read_ranks(RunFolder(root / record.folder).ranks)
-        tests.add(ranks.test)
-        ks = sorted({*config.evaluation.ks, *PAPER_KS})
-        tables.append({name: client_metrics(r, ks, config.evaluation.ties) for name, r in ranks.against.items()})
-    shared = [against for against in AGAINST if all(against in table for table in tables)]
-    stacked: dict[Against, dict[str, Array]] = {
-        against: {metric: np.stack([table[against][metric].numpy() for table in tables]) for metric in table_metrics()}
-        for against in shared
-    }
-    seeds = tuple(config.run.seed for config, _ in found)
-    return Runs(plan, seeds, tuple(record for _, record in found), frozenset(tests), stacked)
+    def row(self, cells: dict[Against, dict[str, Cell]] | None = None) -> Row:
+        """A row of a table, with cells that say more than `cells` if they are given."""
+        plan, first = self.plan, self.records[0].run
+        planned = [origin.config.run.seed for origin in plan.origins]
+        return Row(
+            dataset=plan.dataset,
+            method=plan.method,
+            kind=find_method(plan.method).kind,
+            label=plan.label,
+            about=plan.about,
+            seeds=list(self.seeds),
+            missing_seeds=[seed for seed in planned if seed not in self.seeds],
+            rounds=first["rounds"],
+            selection=first["protocol"]["selection"],
+            seconds=float(np.mean([record.run["seconds"]["total"] for record in self.records])),
+            up=self.records[0].traffic("up"),
+            down=self.records[0].traffic("down"),
+            leaves_device=first["privacy"]["leaves_device"],
+            cells=self.cells() if cells is None else cells,
+            folders=[record.folder for record in self.records],
+            heading=plan.origins[0].heading,
+        )
 
 
 def load_group(root: Path, plans: Iterable[RowPlan], records: Mapping[str, Record]) -> dict[str, Runs]:
     """The rows of a group that have finished runs, by label."""
-    return {plan.label: runs for plan in plans if (runs := load_runs(root, plan, records)) is not None}
+    return {plan.label: runs for plan in plans if (runs := plan.load(root, records)) is not None}
 
 
 def configs_of(plans: Iterable[RowPlan]) -> list[Config]:
@@ -235,37 +266,5 @@ def left_out(plans: Iterable[RowPlan], records: Mapping[str, Record]) -> dict[st
     return found
 
 
-def cells_of(runs: Runs) -> dict[Against, dict[str, Cell]]:
-    """Mean and standard deviation over seeds of every metric."""
-    return {
-        against: {metric: _cell(values.mean(1)) for metric, values in metrics.items()}
-        for against, metrics in runs.tables.items()
-    }
-
-
 def _cell(by_seed: Array) -> Cell:
     return Cell(float(by_seed.mean()), float(by_seed.std(ddof=1)) if len(by_seed) > 1 else None)
-
-
-def row_of(runs: Runs, cells: dict[Against, dict[str, Cell]]) -> Row:
-    """A row of a table."""
-    plan, first = runs.plan, runs.records[0].run
-    planned = [origin.config.run.seed for origin in plan.origins]
-    return Row(
-        dataset=plan.dataset,
-        method=plan.method,
-        kind=find_method(plan.method).kind,
-        label=plan.label,
-        about=plan.about,
-        seeds=list(runs.seeds),
-        missing_seeds=[seed for seed in planned if seed not in runs.seeds],
-        rounds=first["rounds"],
-        selection=first["protocol"]["selection"],
-        seconds=float(np.mean([record.run["seconds"]["total"] for record in runs.records])),
-        up=runs.records[0].traffic("up"),
-        down=runs.records[0].traffic("down"),
-        leaves_device=first["privacy"]["leaves_device"],
-        cells=cells,
-        folders=[record.folder for record in runs.records],
-        heading=plan.origins[0].heading,
-    )

@@ -19,13 +19,10 @@ from fedrecgel.studies.cells import (
     Row,
     RowPlan,
     Runs,
-    cells_of,
     configs_of,
     draws_nothing,
     left_out,
-    load_group,
     plan_row,
-    row_of,
     shown_name,
     table_metrics,
 )
@@ -46,6 +43,7 @@ from fedrecgel.studies.rows import (
 )
 from fedrecgel.studies.statistics import TEST
 
+SEEDS_OF_HELP = "other numbers of seeds for slow ones, as in gpfedrec=2,amazon-video/cofedrec=0; 0 leaves it out"
 FAMILY_TEST = f"{TEST}; Holm-corrected over all comparisons of a data set and metric"
 SELECTIONS = {
     "last": "the last one",
@@ -83,13 +81,13 @@ class MainTable(Document):
 
     def _overview(self, groups: Mapping[str, Sequence[Row]]) -> Table:
         """All data sets side by side, popularity first."""
-        labels = dict.fromkeys(row.label for row in self.rows)
+        labels = {row.method: row.label for row in self.rows}
         most = max(len(row.seeds) for row in self.rows)
         lines = []
-        for label in sorted(labels, key=lambda label: label != POPULARITY):
-            found = [next((row for row in rows if row.label == label), None) for rows in groups.values()]
+        for method in sorted(labels, key=lambda method: method != POPULARITY):
+            found = [next((row for row in rows if row.method == method), None) for rows in groups.values()]
             centralised = any(row is not None and row.kind == "centralised" for row in found)
-            name = Entry(label + (", centralised" if centralised else ""))
+            name = Entry(labels[method] + (", centralised" if centralised else ""))
             lines.append([name, *(_overview_entry(row, most) for row in found)])
         notes = [
             f"{' / '.join(SHOWN)} in percent among 99 candidates, mean over seeds; in brackets the published figures. "
@@ -199,14 +197,7 @@ class MainTableExperiment(Experiment):
     title = "Main table"
     about = "Every method beside popularity and the published figure. Sort by any column; hover a value for its test."
     settings = "tuned"
-    options = (
-        Option(
-            "--seeds-of",
-            "NAME=N,…",
-            "other numbers of seeds for slow ones, as in gpfedrec=2,amazon-video/cofedrec=0; 0 leaves it out",
-            "",
-        ),
-    )
+    options = (Option("--seeds-of", "NAME=N,…", SEEDS_OF_HELP, ""),)
     page_place = 10
     findings_place = 10
 
@@ -264,8 +255,8 @@ class MainTableExperiment(Experiment):
         pairs: list[Pair] = []
         datasets = list(dict.fromkeys(plan.dataset for plan in self.plans))
         for dataset in datasets:
-            found = load_group(root, (plan for plan in self.plans if plan.dataset == dataset), records)
-            present = list(found.values())
+            found = [plan.load(root, records) for plan in self.plans if plan.dataset == dataset]
+            present = [runs for runs in found if runs is not None]
             tests = pairs_of(dataset, present)
             pairs += tests
             rows += [_row(runs, tests) for runs in _in_order(present)]
@@ -300,6 +291,6 @@ def _row(runs: Runs, tests: Sequence[Pair]) -> Row:
             )
             for metric, cell in metrics.items()
         }
-        for against, metrics in cells_of(runs).items()
+        for against, metrics in runs.cells().items()
     }
-    return row_of(runs, cells)
+    return runs.row(cells)

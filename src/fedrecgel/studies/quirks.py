@@ -16,13 +16,11 @@ from fedrecgel.studies.cells import (
     Row,
     RowPlan,
     Runs,
-    cells_of,
     configs_of,
     differences,
     left_out,
     load_group,
     plan_row,
-    row_of,
     table_metrics,
 )
 from fedrecgel.studies.experiment import Document, Experiment, Option, names_in
@@ -189,7 +187,7 @@ class QuirksExperiment(Experiment):
             found = load_group(root, group, records)
             worth = differences(_pairs(found))
             for label, runs in found.items():
-                rows.append(QuirkRow(row_of(runs, cells_of(runs)), worth.get(label, {})))
+                rows.append(QuirkRow(runs.row(), worth.get(label, {})))
                 popularity.setdefault(runs.plan.dataset, _popularity(runs.records[0]))
         missing = left_out((plan for group in self.plans.values() for plan in group), records)
         return Quirks(command, FAMILY_TEST, rows, popularity, missing)

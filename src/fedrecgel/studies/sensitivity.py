@@ -18,12 +18,9 @@ from fedrecgel.studies.cells import (
     Row,
     RowPlan,
     Runs,
-    cells_of,
     configs_of,
     family,
-    load_runs,
     plan_row,
-    row_of,
 )
 from fedrecgel.studies.experiment import Document, Experiment, Option
 from fedrecgel.studies.presets import Setting
@@ -242,10 +239,10 @@ class SensitivityExperiment(Experiment):
         points: list[Point] = []
         popularity: dict[str, dict[str, float]] = {}
         for plan in self.plans:
-            found = {v: runs for v, row in plan.rows.items() if (runs := load_runs(root, row, records)) is not None}
+            found = {v: runs for v, row in plan.rows.items() if (runs := row.load(root, records)) is not None}
             tests = _against_zero(found)
             for value, runs in found.items():
-                row = row_of(runs, cells_of(runs))
+                row = runs.row()
                 points.append(Point(plan.setting, plan.radius, value, plan.fixed, row, tests[value]))
                 popularity[row.dataset] = runs.records[0].run["reference"]["popularity"]
         return Sensitivity(command, FAMILY_TEST, points, popularity)
