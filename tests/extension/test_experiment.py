@@ -18,7 +18,7 @@ from fedrecgel.errors import ConfigError
 from fedrecgel.runs.config import Config
 from fedrecgel.studies import EXPERIMENTS
 from fedrecgel.studies.cells import SHOWN, Row, RowPlan, configs_of, load_group, plan_row
-from fedrecgel.studies.experiment import Choice, Document, Experiment, Option
+from fedrecgel.studies.experiment import Document, Experiment, Option, Scope
 from fedrecgel.studies.presets import Presets
 from fedrecgel.studies.records import Record
 from fedrecgel.studies.rows import among_candidates, seeds_entry
@@ -60,11 +60,11 @@ class SharesExperiment(Experiment):
 
     @cached_property
     def plans(self) -> list[RowPlan]:
-        choice = self.choice
+        scope = self.scope
         return [
-            plan_row(choice.presets, dataset, "fedmf", setting, choice.seeds, label=share, changes=[_share(share)])
-            for dataset in choice.datasets
-            for setting in choice.settings
+            plan_row(scope.presets, dataset, "fedmf", setting, scope.seeds, label=share, changes=[_share(share)])
+            for dataset in scope.datasets
+            for setting in scope.settings
             for share in self.option("shares").split(",")
         ]
 
@@ -134,6 +134,6 @@ def test_the_report_shows_it(tmp_path: Path) -> None:
 
 
 def test_from_python(tmp_path: Path) -> None:
-    choice = Choice(Presets(tmp_path, rounds=1), ("demo",), 1, ("published",), options={"shares": "0.1"})
-    (config,) = SharesExperiment(choice).configs()
+    scope = Scope(Presets(tmp_path, rounds=1), ("demo",), 1, ("published",), options={"shares": "0.1"})
+    (config,) = SharesExperiment(scope).configs()
     assert config.method.build().fraction == 0.1

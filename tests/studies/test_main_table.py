@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.ranks import lay_out
 
-from fedrecgel.studies.experiment import Choice
+from fedrecgel.studies.experiment import Scope
 from fedrecgel.studies.main_table import MainTable, MainTableExperiment
 from fedrecgel.studies.presets import Presets, Setting
 
@@ -17,7 +17,7 @@ def experiment(
     *methods: str, seeds: int = 3, configs: Path = Path("none"), setting: Setting = "tuned", seeds_of: str = ""
 ) -> MainTableExperiment:
     options = {"seeds_of": seeds_of}
-    return MainTableExperiment(Choice(Presets(configs), ("demo",), seeds, (setting,), methods, options))
+    return MainTableExperiment(Scope(Presets(configs), ("demo",), seeds, (setting,), methods, options))
 
 
 def reduced(root: Path, hits: dict[str, float], seeds: int = 3) -> MainTable:

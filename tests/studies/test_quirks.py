@@ -9,7 +9,7 @@ from tests.results import patch_runner, words, write_csv
 
 from fedrecgel.cli.main import main
 from fedrecgel.methods import METHODS
-from fedrecgel.studies.experiment import Choice
+from fedrecgel.studies.experiment import Scope
 from fedrecgel.studies.plan import config_fingerprint
 from fedrecgel.studies.presets import Presets
 from fedrecgel.studies.quirks import ALL, CORRECTED, KINDS, LEAKY, PICKED, QuirksExperiment, single_quirks
@@ -18,8 +18,8 @@ from fedrecgel.studies.quirks import ALL, CORRECTED, KINDS, LEAKY, PICKED, Quirk
 def rows_of(method: str, *kinds: str, dataset: str = "demo") -> dict[str, dict[str, Any]]:
     """The settings of every row, by label."""
     options = {"rows": ",".join(kinds or KINDS)}
-    choice = Choice(Presets(Path("configs")), (dataset,), 1, methods=(method,), options=options)
-    (plans,) = QuirksExperiment(choice).plans.values()
+    scope = Scope(Presets(Path("configs")), (dataset,), 1, methods=(method,), options=options)
+    (plans,) = QuirksExperiment(scope).plans.values()
     return {plan.label: plan.origins[0].config.to_dict() for plan in plans}
 
 
@@ -67,8 +67,8 @@ def test_worth_is_the_row_minus_the_corrected_one(tmp_path: Path, monkeypatch: p
 
 
 def test_the_corrected_row_is_the_run_of_the_main_table() -> None:
-    choice = Choice(Presets(Path("configs")), ("filmtrust",), 1, methods=("pfedrec",))
-    rows = QuirksExperiment(choice).plans["filmtrust", "pfedrec"]
+    scope = Scope(Presets(Path("configs")), ("filmtrust",), 1, methods=("pfedrec",))
+    rows = QuirksExperiment(scope).plans["filmtrust", "pfedrec"]
     (corrected,) = (plan for plan in rows if plan.label == CORRECTED)
     plain = Presets(Path("configs")).origin("filmtrust", "pfedrec", "tuned", 0)
     assert config_fingerprint(corrected.origins[0].config) == config_fingerprint(plain.config)

@@ -16,7 +16,7 @@ from fedrecgel.errors import ConfigError
 from fedrecgel.methods import METHODS, find_method
 from fedrecgel.runs.config import parse_assignment
 from fedrecgel.studies import EXPERIMENTS
-from fedrecgel.studies.experiment import Choice, Experiment, names_in
+from fedrecgel.studies.experiment import Experiment, Scope, names_in
 from fedrecgel.studies.plan import Plan, carry_out, record_finished
 from fedrecgel.studies.presets import SETTINGS, Presets, Setting
 from fedrecgel.studies.records import ResultsLog
@@ -33,7 +33,7 @@ EPILOG = """\
 settings:
   published  the released defaults; FedRecGEL's radii from configs/<dataset>.toml
   tuned      configs/<dataset>/<method>.toml where it exists, else as published
-  long       half of the clients per round, server rate 0.005, 200 rounds: long enough to overfit
+  long       half of the clients per round, server rate 0.005 if it has one, 200 rounds: long enough to overfit
 
 Runs are shared between experiments of one --out folder and found again by their settings: the same command goes on
 where it was stopped. `fedrecgel report DIR` makes the page, tables and figures.
@@ -137,7 +137,7 @@ def experiment_of(args: Namespace) -> Experiment:
     settings = () if kind.settings is None else names_in("setting", args.settings, SETTINGS)
     options = {own.name: getattr(args, own.name) for own in kind.options}
     chosen = tuple(cast("Setting", name) for name in settings)
-    return kind(Choice(presets, datasets, args.seeds, chosen, _methods(kind, args.methods), options))
+    return kind(Scope(presets, datasets, args.seeds, chosen, _methods(kind, args.methods), options))
 
 
 def _methods(kind: type[Experiment], text: str | None) -> tuple[str, ...]:

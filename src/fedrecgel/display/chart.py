@@ -106,7 +106,7 @@ class Differences:
 
 
 @dataclass(frozen=True)
-class Surface:
+class ModelSurfaces:
     """The loss around one model."""
 
     method: str
@@ -123,7 +123,7 @@ class Surfaces:
     kind: ClassVar[str] = "surfaces"
 
     magnitudes: Sequence[float]
-    models: Sequence[Surface]
+    models: Sequence[ModelSurfaces]
 
 
 @dataclass(frozen=True)

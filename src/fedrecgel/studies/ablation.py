@@ -169,15 +169,15 @@ class AblationExperiment(Experiment):
     @cached_property
     def plans(self) -> dict[tuple[str, Setting], list[RowPlan]]:
         """Which rows of each data set and setting."""
-        choice = self.choice
-        choice.presets.check([METHOD])
+        scope = self.scope
+        scope.presets.check([METHOD])
         return {
             (dataset, setting): [
-                plan_row(choice.presets, dataset, METHOD, setting, choice.seeds, label=label, changes=changes)
+                plan_row(scope.presets, dataset, METHOD, setting, scope.seeds, label=label, changes=changes)
                 for label, changes in CHANGES.items()
             ]
-            for dataset in choice.datasets
-            for setting in choice.settings
+            for dataset in scope.datasets
+            for setting in scope.settings
         }
 
     def configs(self) -> list[Config]:
@@ -188,7 +188,7 @@ class AblationExperiment(Experiment):
         """Which numbers: means over seeds, and the full method against each variant, corrected over the variants."""
         rows: list[AblationRow] = []
         popularity: dict[str, dict[str, float]] = {}
-        caveats = {name: caveats_for(name) for name in map(shown_name, self.choice.datasets)}
+        caveats = {name: caveats_for(name) for name in map(shown_name, self.scope.datasets)}
         for (_, setting), group in self.plans.items():
             found = load_group(root, group, records)
             variants = [label for label in found if label != FULL] if FULL in found else []
@@ -200,7 +200,7 @@ class AblationExperiment(Experiment):
             setting: left_out(
                 (plan for (_, own), group in self.plans.items() if own == setting for plan in group), records
             )
-            for setting in self.choice.settings
+            for setting in self.scope.settings
         }
         return Ablation(command, FAMILY_TEST, SOURCE, caveats, rows, popularity, missing)
 

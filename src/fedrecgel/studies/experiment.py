@@ -38,7 +38,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Scope:
     """What the command line says, the same for every experiment."""
 
     presets: Presets
@@ -108,11 +108,11 @@ class Experiment(ABC):
     findings_place: ClassVar[int] = 90
     """Sentences about a data set stand in this order."""
 
-    choice: Choice
+    scope: Scope
 
     def option(self, name: str) -> Any:
         """The value of one of its own options."""
-        return self.choice.options.get(name, next(own.default for own in self.options if own.name == name))
+        return self.scope.options.get(name, next(own.default for own in self.options if own.name == name))
 
     @abstractmethod
     def configs(self) -> list[Config]:

@@ -11,7 +11,7 @@ from typing import cast, get_args
 
 import msgspec
 
-from fedrecgel.display.chart import Chart, Contours, Surface, Surfaces
+from fedrecgel.display.chart import Chart, Contours, ModelSurfaces, Surfaces
 from fedrecgel.display.tabular import Entry, Table
 from fedrecgel.runs.config import Config
 from fedrecgel.studies.cells import plan_row, shown_name
@@ -81,7 +81,7 @@ class Landscape(Document):
             if drawn:
                 magnitudes = [surface.magnitude for surface in drawn[0].flatness.surfaces]
                 models = [
-                    Surface(item.method, item.flatness.loss, [surface.loss for surface in item.flatness.surfaces])
+                    ModelSurfaces(item.method, item.flatness.loss, [surface.loss for surface in item.flatness.surfaces])
                     for item in drawn
                 ]
                 title = "{}, {} settings, {} normalisation".format(*group)
@@ -213,15 +213,15 @@ class LandscapeExperiment(Experiment):
     @cached_property
     def plans(self) -> list[MeasurementPlan]:
         """Which measurements."""
-        choice = self.choice
-        choice.presets.check(choice.methods)
+        scope = self.scope
+        scope.presets.check(scope.methods)
         numbers_only = (replace(self.flatness[0], grid=0),)
         return [
             MeasurementPlan(row.dataset, method, setting, Job(origin.config), measure)
-            for dataset in choice.datasets
-            for setting in choice.settings
-            for method in choice.methods
-            for row in [plan_row(choice.presets, dataset, method, setting, choice.seeds)]
+            for dataset in scope.datasets
+            for setting in scope.settings
+            for method in scope.methods
+            for row in [plan_row(scope.presets, dataset, method, setting, scope.seeds)]
             for number, origin in enumerate(row.origins)
             for measure in (self.flatness if number == 0 else numbers_only)
         ]
@@ -244,7 +244,7 @@ class LandscapeExperiment(Experiment):
             found = msgspec.json.decode(path.read_bytes(), type=Flatness)
             seed = plan.job.config.run.seed
             measured.append(Measured(plan.dataset, plan.method, plan.setting, seed, record.folder, plan.file, found))
-        averages = {name: _published_average(name) for name in map(shown_name, self.choice.datasets)}
+        averages = {name: _published_average(name) for name in map(shown_name, self.scope.datasets)}
         return Landscape(command, SOURCE, measured, averages)
 
 

@@ -204,27 +204,27 @@ class MainTableExperiment(Experiment):
     @cached_property
     def setting(self) -> Setting:
         """The one setting of all rows."""
-        if len(self.choice.settings) != 1:
-            found = ",".join(self.choice.settings)
+        if len(self.scope.settings) != 1:
+            found = ",".join(self.scope.settings)
             raise ConfigError(f"The main table takes one of the settings {', '.join(SETTINGS)}. Found {found}.")
-        return self.choice.settings[0]
+        return self.scope.settings[0]
 
     @cached_property
     def plans(self) -> list[RowPlan]:
         """Which rows."""
-        choice = self.choice
-        methods = list(dict.fromkeys((POPULARITY, *choice.methods)))
-        choice.presets.check(methods)
+        scope = self.scope
+        methods = list(dict.fromkeys((POPULARITY, *scope.methods)))
+        scope.presets.check(methods)
         return [
-            plan_row(choice.presets, dataset, method, self.setting, count, changes=self._validation(dataset))
-            for dataset in choice.datasets
+            plan_row(scope.presets, dataset, method, self.setting, count, changes=self._validation(dataset))
+            for dataset in scope.datasets
             for method in methods
             if (count := self._seeds(dataset, method))
         ]
 
     def _validation(self, dataset: str) -> list[Assignment]:
         """One split for all rows: if one method's settings hold out a validation item, all do without it."""
-        origins = [self.choice.presets.origin(dataset, method, self.setting, 0) for method in self.choice.methods]
+        origins = [self.scope.presets.origin(dataset, method, self.setting, 0) for method in self.scope.methods]
         held_out = any(origin.config.split.validation for origin in origins)
         return [("evaluation", "selection", "validation")] if held_out else []
 
@@ -232,10 +232,10 @@ class MainTableExperiment(Experiment):
     def seeds_of(self) -> dict[str, int]:
         """Other numbers of seeds, by method or dataset/method; 0 leaves it out, and the table says so."""
         found = {}
-        known = {f"{dataset}/{method}" for dataset in self.choice.datasets for method in self.choice.methods}
+        known = {f"{dataset}/{method}" for dataset in self.scope.datasets for method in self.scope.methods}
         for part in filter(None, self.option("seeds_of").split(",")):
             name, _, count = part.partition("=")
-            if name not in {*known, *self.choice.methods}:
+            if name not in {*known, *self.scope.methods}:
                 find_method(name.rpartition("/")[2])
             if not count.isdigit():
                 raise ConfigError(f"--seeds-of takes NAME=N, as in gpfedrec=2. Found '{part}'.")
@@ -243,7 +243,7 @@ class MainTableExperiment(Experiment):
         return found
 
     def _seeds(self, dataset: str, method: str) -> int:
-        return self.seeds_of.get(f"{dataset}/{method}", self.seeds_of.get(method, self.choice.seeds))
+        return self.seeds_of.get(f"{dataset}/{method}", self.seeds_of.get(method, self.scope.seeds))
 
     def configs(self) -> list[Config]:
         """Which runs."""
@@ -263,8 +263,8 @@ class MainTableExperiment(Experiment):
         rows = [mark_best(row, rows, pairs) for row in rows]
         caveats = {name: caveats_for(name) for name in datasets}
         missing = left_out(self.plans, records)
-        for dataset in self.choice.datasets:
-            unwanted = [method_label(method) for method in self.choice.methods if not self._seeds(dataset, method)]
+        for dataset in self.scope.datasets:
+            unwanted = [method_label(method) for method in self.scope.methods if not self._seeds(dataset, method)]
             missing.setdefault(shown_name(dataset), []).extend(f"{label} (not run)" for label in unwanted)
         return MainTable(command, self.setting, FAMILY_TEST, SOURCE, caveats, missing, rows, pairs)
 

@@ -97,7 +97,7 @@ def estimate(jobs: Sequence[Job], records: Iterable[Record]) -> Estimate:
         if key in known:
             seconds += median(known[key]) * job.config.run.rounds * job.config.method.build().fraction
         else:
-            unknown.add(" ".join(key))
+            unknown.add(f"{key[0]} {method_label(key[1])}")
     return Estimate(seconds, tuple(sorted(unknown)))
 
 

@@ -146,12 +146,12 @@ class QuirksExperiment(Experiment):
     @cached_property
     def plans(self) -> dict[tuple[str, str], list[RowPlan]]:
         """Which rows of each data set and method."""
-        self.choice.presets.check(self.choice.methods)
+        self.scope.presets.check(self.scope.methods)
         kinds = names_in("row", self.option("rows"), KINDS)
         return {
             (dataset, method): self._rows(dataset, method, kinds)
-            for dataset in self.choice.datasets
-            for method in self.choice.methods
+            for dataset in self.scope.datasets
+            for method in self.scope.methods
             if find_method(method).kind == "federated"
         }
 
@@ -165,7 +165,7 @@ class QuirksExperiment(Experiment):
         if "native" in kinds and _native(method):
             rows[ALL] = native
         validation: Assignment = ("evaluation", "selection", "validation")
-        presets, seeds = self.choice.presets, self.choice.seeds
+        presets, seeds = self.scope.presets, self.scope.seeds
         made = [
             plan_row(presets, dataset, method, "tuned", seeds, label=label, changes=[validation, *changes])
             for label, changes in rows.items()

@@ -213,16 +213,16 @@ class SensitivityExperiment(Experiment):
     @cached_property
     def plans(self) -> list[GridPlan]:
         """Which points: the other radius stays at the data set's own value, which the config files hold."""
-        self.choice.presets.check([METHOD])
+        self.scope.presets.check([METHOD])
         return [
             self._plan(dataset, setting, radius)
-            for dataset in self.choice.datasets
-            for setting in self.choice.settings
+            for dataset in self.scope.datasets
+            for setting in self.scope.settings
             for radius in RADII
         ]
 
     def _plan(self, dataset: str, setting: Setting, radius: str) -> GridPlan:
-        presets, seeds = self.choice.presets, self.choice.seeds
+        presets, seeds = self.scope.presets, self.scope.seeds
         fixed = presets.origin(dataset, METHOD, setting, 0).config.to_dict()["method"][_other(radius)]
         rows = {}
         for value in self.grid:
