@@ -42,11 +42,9 @@ class TinyMF(fr.Method):
     ) -> fed.ClientResult:
         user, rows, weights = private["user"], down.shared["item"][batch.rows], batch.row_weights(None)
         logits = (rows @ user[:, :, None]).squeeze(2)
-        error = weights * (torch.sigmoid(logits) - batch.row_labels)
-        loss = (weights * (torch.nn.functional.softplus(logits) - batch.row_labels * logits)).sum(1)
-        upload = fed.Upload(
-            batch.ids, {}, {"item": error[:, :, None] * user[:, None]}, batch.rows, torch.ones_like(loss)
-        )
+        loss, error = bce(logits, batch.row_labels, weights)
+        sent = {"item": error[:, :, None] * user[:, None]}
+        upload = fed.Upload(batch.ids, {}, sent, batch.rows, torch.ones_like(loss))
         return fed.ClientResult(fed.State({"user": user - self.lr * (error[:, None] @ rows).squeeze(1)}), upload, loss)
 
     def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:

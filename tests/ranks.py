@@ -11,27 +11,27 @@ import torch
 
 from fedrecgel.evaluation.ranking import Ranks
 from fedrecgel.runs.ranks_file import RankFile, write_ranks
-from fedrecgel.studies.cells import Entry
+from fedrecgel.studies.cells import RowPlan
 from fedrecgel.studies.plan import config_fingerprint
 from fedrecgel.studies.records import Record
 
 N_USERS = 400
 
 
-def lay_out(root: Path, entries: Iterable[Entry], hits: Mapping[str, float], test: str = "t") -> dict[str, Record]:
+def lay_out(root: Path, plans: Iterable[RowPlan], hits: Mapping[str, float], test: str = "t") -> dict[str, Record]:
     """Run folders of rows whose users are hit with these probabilities, each row and seed with its own luck."""
     records = {}
-    for number, entry in enumerate(entries):
-        for origin in entry.origins:
+    for number, plan in enumerate(plans):
+        for origin in plan.origins:
             seed = origin.config.run.seed
             generator = np.random.default_rng([seed, number])
-            above = torch.from_numpy(np.where(generator.random(N_USERS) < hits[entry.label], 0, 50))
-            folder = f"runs/{entry.label}-{seed}"
+            above = torch.from_numpy(np.where(generator.random(N_USERS) < hits[plan.label], 0, 50))
+            folder = f"runs/{plan.label}-{seed}"
             ranks = {name: Ranks(above.clone(), torch.zeros_like(above)) for name in ("candidates", "catalogue")}
             write_ranks(root / folder / "ranks.safetensors", RankFile(test, ranks))
             summary: dict[str, Any] = {
                 "dataset": "demo",
-                "method": entry.method,
+                "method": plan.method,
                 "seed": seed,
                 "rounds": 5,
                 "data": {"users": N_USERS},

@@ -51,7 +51,7 @@ def run_here(tasks: Sequence[Task], jobs: int, stop: Event | None = None) -> Ite
 def patch_runner(patch: pytest.MonkeyPatch) -> None:
     """Let commands do their tasks here."""
     patch.setattr("fedrecgel.cli.experiment.run_tasks", run_here)
-    patch.setattr("fedrecgel.studies.experiment.run_tasks", run_here)
+    patch.setattr("fedrecgel.studies.plan.run_tasks", run_here)
 
 
 def make_results(folder: Path) -> Path:

@@ -9,6 +9,8 @@ import pytest
 from tests.results import METHODS, patch_runner, words, write_csv
 
 from fedrecgel.cli.main import main
+from fedrecgel.methods import METHODS as REGISTRY
+from fedrecgel.methods.fedmf import FedMF
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.result import Result
 from fedrecgel.runs.training import train_config
@@ -204,6 +206,32 @@ def test_wrong_input_is_one_clear_sentence(more: list[str], message: str, csv: P
     printed = capsys.readouterr()
     assert message in printed.err
     assert not (csv.parent / "results").exists()
+
+
+def test_long_settings_train_methods_without_a_server_rate(
+    csv: Path, here: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    long = ["--methods", "pfedrec,fedncf", "--settings", "long"]
+    assert main(words("main-table", csv, csv.parent / "results", *long)) == 0
+    printed = capsys.readouterr().out
+    assert "half of the clients, 200 rounds; 3 rounds" in printed
+    assert "half of the clients, server rate 0.005, 200 rounds; 3 rounds" in printed
+
+
+def test_a_method_of_a_file_has_its_class_as_label(csv: Path, here: pytest.MonkeyPatch, capsys: Capture) -> None:
+    name = "methods/mine.py:BiasMF"
+    here.setitem(REGISTRY, name, FedMF)
+    out = csv.parent / "results"
+    assert main(words("main-table", csv, out, "--methods", f"fedncf,{name}", "--seeds-of", f"{csv}/{name}=1")) == 0
+    printed = capsys.readouterr()
+    assert "shop.csv BiasMF seed 0" in printed.err
+    assert name not in printed.out.partition("results are in")[0]
+    row = next(row for row in document(out)["rows"] if row["method"] == name)
+    assert (row["label"], row["seeds"]) == ("BiasMF", [0])
+    assert main(["report", str(out), "--no-figures"]) == 0
+    assert "BiasMF (" in (out / "tables" / "results.md").read_text()
+    here.delitem(REGISTRY, name)  # the report needs no method
+    assert main(["report", str(out), "--no-figures"]) == 0
 
 
 @pytest.mark.parametrize("kind", ["sensitivity", "ablation", "landscape"])

@@ -13,7 +13,8 @@ from torchmetrics.functional.retrieval import (
     retrieval_reciprocal_rank,
 )
 
-from fedrecgel.evaluation.ranking import Ranks, TieRule, client_metrics, metrics, rank_against
+from fedrecgel.evaluation.metrics import client_metrics, metrics
+from fedrecgel.evaluation.ranking import Ranks, TieRule, rank_against
 
 
 def ranks(*pairs: tuple[int, int]) -> Ranks:

@@ -32,7 +32,7 @@ ORDER = [
     {"testing"},
     {"bench"},
     {"runs"},
-    {"theory", "search"},
+    {"theory", "search", "display"},
     {"studies"},
     {"report"},
     {"cli"},

@@ -16,7 +16,8 @@ from fedrecgel.data.federation import SamplingSettings
 from fedrecgel.data.load import load
 from fedrecgel.data.split import Split
 from fedrecgel.engine.local import LocalSettings
-from fedrecgel.evaluation.ranking import Ranks, metrics
+from fedrecgel.evaluation.metrics import metrics
+from fedrecgel.evaluation.ranking import Ranks
 from fedrecgel.methods.base import Method
 from fedrecgel.methods.fedrap import FedRAP
 from fedrecgel.methods.pfedrec import PFedRec

@@ -148,7 +148,7 @@ def test_the_surface_turns_by_mouse_and_keys(browser: Browser, page_file: Path) 
     looks.append(canvas.screenshot())
     canvas.press("ArrowLeft")
     looks.append(canvas.screenshot())
-    page.locator("figure[data-figure='landscape'] .switch button").first.click()
+    page.locator("figure[data-figure='surfaces'] .switch button").first.click()
     looks.append(canvas.screenshot())
     assert len(set(looks)) == 4
     page.close()

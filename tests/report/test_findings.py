@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.report.documents import ABOVE, document_of, row_of
+from tests.documents import ABOVE, document_of, row_of
 
 from fedrecgel.report.collect import Collected
 from fedrecgel.report.findings import findings_of
 from fedrecgel.studies.ablation import Ablation, AblationRow
 from fedrecgel.studies.cells import Against
-from fedrecgel.studies.main_table import MainTable, Pair
+from fedrecgel.studies.experiment import Document
+from fedrecgel.studies.main_table import MainTable
+from fedrecgel.studies.pairs import Pair
 from fedrecgel.studies.quirks import QuirkRow, Quirks
 from fedrecgel.studies.sensitivity import Point, Sensitivity
 from fedrecgel.studies.statistics import Comparison
@@ -32,10 +34,9 @@ def _among(found: Comparison) -> dict[Against, dict[str, Comparison]]:
     return {"candidates": {"NDCG@10": found}}
 
 
-def sentences(main: MainTable | None = None, **documents: object) -> list[str]:
-    nothing = dict.fromkeys(("sensitivity", "ablation", "landscape", "quirks"))
-    main = main or main_of(fedncf=ABOVE)
-    found = Collected(Path(), records=[], groups=[], main=main, **{**nothing, **documents}, data={}, environment={})  # type: ignore[arg-type]
+def sentences(main: MainTable | None = None, **others: Document) -> list[str]:
+    documents: dict[str, Document] = {"main-table": main or main_of(fedncf=ABOVE), **others}
+    found = Collected(Path(), records=[], groups=[], documents=documents, data={}, environment={})
     (finding,) = findings_of(found)
     assert finding.dataset == "shop"
     return finding.sentences

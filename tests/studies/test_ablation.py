@@ -7,13 +7,14 @@ from pathlib import Path
 from tests.ranks import N_USERS, lay_out
 
 from fedrecgel.studies.ablation import CHANGES, FULL, AblationExperiment
+from fedrecgel.studies.experiment import Scope
 from fedrecgel.studies.presets import Presets
 
 
 def test_the_full_method_above_its_variants(tmp_path: Path) -> None:
     """Each variant is compared once, with a corrected p-value and an interval around the difference."""
-    chosen = AblationExperiment(Presets(Path("none")), ("demo",), ("published",), 3)
-    ((_, group),) = chosen.entries.items()
+    chosen = AblationExperiment(Scope(Presets(Path("none")), ("demo",), 3, ("published",)))
+    ((_, group),) = chosen.plans.items()
     hits = dict.fromkeys(CHANGES, 0.5) | {FULL: 0.8}
     table = chosen.reduce(tmp_path, lay_out(tmp_path, group, hits), "command")
     rows = {row.row.label: row for row in table.rows}

@@ -8,18 +8,21 @@ from pathlib import Path
 import pytest
 from tests.ranks import lay_out
 
-from fedrecgel.studies.cells import load_runs
+from fedrecgel.studies.experiment import Scope
 from fedrecgel.studies.main_table import MainTable, MainTableExperiment
-from fedrecgel.studies.presets import Presets
+from fedrecgel.studies.presets import Presets, Setting
 
 
-def experiment(*methods: str, seeds: int = 3) -> MainTableExperiment:
-    return MainTableExperiment(Presets(Path("none")), ("demo",), methods, "tuned", seeds)
+def experiment(
+    *methods: str, seeds: int = 3, configs: Path = Path("none"), setting: Setting = "tuned", seeds_of: str = ""
+) -> MainTableExperiment:
+    options = {"seeds_of": seeds_of}
+    return MainTableExperiment(Scope(Presets(configs), ("demo",), seeds, (setting,), methods, options))
 
 
 def reduced(root: Path, hits: dict[str, float], seeds: int = 3) -> MainTable:
     chosen = experiment(*(name for name in hits if name != "popularity"), seeds=seeds)
-    return chosen.reduce(root, lay_out(root, chosen.entries, hits), "command")
+    return chosen.reduce(root, lay_out(root, chosen.plans, hits), "command")
 
 
 def test_best_and_runner_up_are_marked_where_they_are_far_apart(tmp_path: Path) -> None:
@@ -47,7 +50,7 @@ def test_a_number_can_be_followed_to_its_folders(tmp_path: Path) -> None:
 
 def test_missing_seeds_are_named_and_the_rest_is_compared(tmp_path: Path) -> None:
     chosen = experiment("fedncf", "fedrecgel")
-    records = lay_out(tmp_path, chosen.entries, {"popularity": 0.5, "fedncf": 0.9, "fedrecgel": 0.6})
+    records = lay_out(tmp_path, chosen.plans, {"popularity": 0.5, "fedncf": 0.9, "fedrecgel": 0.6})
     lost = next(mark for mark, record in records.items() if record.folder == "runs/fedncf-1")
     del records[lost]
     table = chosen.reduce(tmp_path, records, "command")
@@ -65,11 +68,9 @@ def test_one_seed_says_nothing(tmp_path: Path) -> None:
 
 
 def test_rows_without_results_are_named_with_the_reason(tmp_path: Path) -> None:
-    chosen = MainTableExperiment(
-        Presets(Path("none")), ("demo",), ("fedncf", "fedmf", "fedrap"), "tuned", 2, {"fedrap": 0}
-    )
+    chosen = experiment("fedncf", "fedmf", "fedrap", seeds=2, seeds_of="fedrap=0")
     hits = {"popularity": 0.5, "fedncf": 0.9, "fedmf": 0.5}
-    records = lay_out(tmp_path, chosen.entries, hits)
+    records = lay_out(tmp_path, chosen.plans, hits)
     for mark, record in list(records.items()):
         if "fedmf" in record.folder:
             records[mark] = replace(record, status="failed", summary=None)
@@ -82,17 +83,17 @@ def test_all_rows_have_one_split(tmp_path: Path) -> None:
     (tmp_path / "demo" / "fedncf.toml").write_text(
         '[method]\nname = "fedncf"\n[evaluation]\nselection = "validation"\n'
     )
-    chosen = MainTableExperiment(Presets(tmp_path), ("demo",), ("fedncf", "fedmf"), "tuned", 2)
+    chosen = experiment("fedncf", "fedmf", configs=tmp_path)
     assert {config.split.validation for config in chosen.configs()} == {True}
-    plain = MainTableExperiment(Presets(tmp_path), ("demo",), ("fedncf", "fedmf"), "published", 2)
+    plain = experiment("fedncf", "fedmf", configs=tmp_path, setting="published")
     assert {config.split.validation for config in plain.configs()} == {False}
 
 
 def test_runs_on_other_test_items_are_not_compared(tmp_path: Path) -> None:
     chosen = experiment("fedncf")
     hits = {"popularity": 0.5, "fedncf": 0.9}
-    records = lay_out(tmp_path, chosen.entries[:1], hits, test="one")
-    records |= lay_out(tmp_path, chosen.entries[1:], hits, test="another")
+    records = lay_out(tmp_path, chosen.plans[:1], hits, test="one")
+    records |= lay_out(tmp_path, chosen.plans[1:], hits, test="another")
     table = chosen.reduce(tmp_path, records, "command")
     assert table.pairs == []
-    assert load_runs(tmp_path, chosen.entries[1], records) is not None
+    assert chosen.plans[1].load(tmp_path, records) is not None

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedrecgel.errors import ConfigError
+from fedrecgel.methods import METHODS
 from fedrecgel.studies.presets import Presets
 
 
@@ -39,6 +40,21 @@ def test_long_trains_more_clients_for_longer(configs: Path) -> None:
     config = Presets(configs).origin("demo", "fedrecgel", "long", 0).config
     method = config.to_dict()["method"]
     assert (method["fraction"], method["server_lr"], method["rho_co"], config.run.rounds) == (0.5, 5e-3, 0.3, 200)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_long_is_for_every_method_and_says_what_it_sets(name: str, configs: Path) -> None:
+    """A method whose server has no rate takes the rest; references and ceilings stay as they are."""
+    origin = Presets(configs).origin("demo", name, "long", 0)
+    method, kind = origin.config.to_dict()["method"], METHODS[name]
+    if kind.kind != "federated":
+        assert origin == Presets(configs).origin("demo", name, "published", 0)
+        return
+    assert (method["fraction"], origin.config.run.rounds) == (0.5, 200)
+    has_rate = "server_lr" in method
+    assert method.get("server_lr", 5e-3) == 5e-3
+    assert ("half of the clients, server rate 0.005, 200 rounds" in origin.about) == has_rate
+    assert ("half of the clients, 200 rounds" in origin.about) != has_rate
 
 
 def test_a_reference_needs_one_round(configs: Path) -> None:

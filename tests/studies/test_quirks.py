@@ -9,6 +9,7 @@ from tests.results import patch_runner, words, write_csv
 
 from fedrecgel.cli.main import main
 from fedrecgel.methods import METHODS
+from fedrecgel.studies.experiment import Scope
 from fedrecgel.studies.plan import config_fingerprint
 from fedrecgel.studies.presets import Presets
 from fedrecgel.studies.quirks import ALL, CORRECTED, KINDS, LEAKY, PICKED, QuirksExperiment, single_quirks
@@ -16,9 +17,10 @@ from fedrecgel.studies.quirks import ALL, CORRECTED, KINDS, LEAKY, PICKED, Quirk
 
 def rows_of(method: str, *kinds: str, dataset: str = "demo") -> dict[str, dict[str, Any]]:
     """The settings of every row, by label."""
-    experiment = QuirksExperiment(Presets(Path("configs")), (dataset,), (method,), 1, kinds or KINDS)
-    (entries,) = experiment.entries.values()
-    return {entry.label: entry.origins[0].config.to_dict() for entry in entries}
+    options = {"rows": ",".join(kinds or KINDS)}
+    scope = Scope(Presets(Path("configs")), (dataset,), 1, methods=(method,), options=options)
+    (plans,) = QuirksExperiment(scope).plans.values()
+    return {plan.label: plan.origins[0].config.to_dict() for plan in plans}
 
 
 @pytest.mark.parametrize("dataset", ["demo", "filmtrust"])
@@ -65,7 +67,8 @@ def test_worth_is_the_row_minus_the_corrected_one(tmp_path: Path, monkeypatch: p
 
 
 def test_the_corrected_row_is_the_run_of_the_main_table() -> None:
-    rows = QuirksExperiment(Presets(Path("configs")), ("filmtrust",), ("pfedrec",), 1).entries["filmtrust", "pfedrec"]
-    (corrected,) = (entry for entry in rows if entry.label == CORRECTED)
+    scope = Scope(Presets(Path("configs")), ("filmtrust",), 1, methods=("pfedrec",))
+    rows = QuirksExperiment(scope).plans["filmtrust", "pfedrec"]
+    (corrected,) = (plan for plan in rows if plan.label == CORRECTED)
     plain = Presets(Path("configs")).origin("filmtrust", "pfedrec", "tuned", 0)
     assert config_fingerprint(corrected.origins[0].config) == config_fingerprint(plain.config)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.ranks import lay_out
 
+from fedrecgel.studies.experiment import Scope
 from fedrecgel.studies.presets import Presets
 from fedrecgel.studies.records import Record
 from fedrecgel.studies.sensitivity import SensitivityExperiment
@@ -14,17 +15,16 @@ GRID = (0.0, 0.1, 1.0)
 
 
 def experiment(grid: tuple[float, ...] = GRID) -> SensitivityExperiment:
-    return SensitivityExperiment(Presets(Path("none")), ("demo",), ("published",), 3, grid)
+    options = {"grid": ",".join(map(str, grid))}
+    return SensitivityExperiment(Scope(Presets(Path("none")), ("demo",), 3, ("published",), options=options))
 
 
 def signs(root: Path, chosen: SensitivityExperiment, hits: dict[float, float]) -> dict[tuple[str, float], int | None]:
     """Of HR@10 against radius 0; users are hit with these probabilities at each value of rho_co."""
     records: dict[str, Record] = {}
-    for curve in chosen.curves:
-        chances = {
-            entry.label: hits[value if curve.radius == "rho_co" else 0.0] for value, entry in curve.entries.items()
-        }
-        records |= lay_out(root, curve.entries.values(), chances)
+    for plan in chosen.plans:
+        chances = {row.label: hits[value if plan.radius == "rho_co" else 0.0] for value, row in plan.rows.items()}
+        records |= lay_out(root, plan.rows.values(), chances)
     points = chosen.reduce(root, records, "command").points
     return {
         (point.radius, point.value): point.above_zero["HR@10"].sign if "HR@10" in point.above_zero else None
@@ -49,8 +49,8 @@ def test_without_radius_zero_nothing_is_compared(tmp_path: Path) -> None:
 
 
 def test_the_other_radius_stays_where_it_is() -> None:
-    for curve in experiment().curves:
-        other = "rho_co" if curve.radius == "rho_ur" else "rho_ur"
-        for value, entry in curve.entries.items():
-            method = entry.origins[0].config.to_dict()["method"]
-            assert (method[curve.radius], method[other]) == (value, curve.fixed)
+    for plan in experiment().plans:
+        other = "rho_co" if plan.radius == "rho_ur" else "rho_ur"
+        for value, row in plan.rows.items():
+            method = row.origins[0].config.to_dict()["method"]
+            assert (method[plan.radius], method[other]) == (value, plan.fixed)

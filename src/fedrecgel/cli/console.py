@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+from fedrecgel.methods import method_label
 from fedrecgel.studies.plan import Job, Plan, estimate, probe
 from fedrecgel.studies.records import ResultsLog
 from fedrecgel.studies.tasks import split_of
@@ -68,7 +69,7 @@ def probed_plan(plan: Plan, jobs: int) -> str:
         total += (found or 0.0) * len(jobs_of)
         shown = "failed" if found is None else f"{found:.1f}"
         rounds = "/".join(str(count) for count in sorted({job.config.run.rounds for job in jobs_of}))
-        lines.append(f"{dataset:<22}{method:<16}{len(jobs_of):>6}{rounds:>10}{shown:>12}")
+        lines.append(f"{dataset:<22}{method_label(method):<16}{len(jobs_of):>6}{rounds:>10}{shown:>12}")
     return "\n".join([*lines, f"about {duration(total)} on one process, {duration(total / jobs)} with --jobs {jobs}"])
 
 

@@ -14,7 +14,7 @@ def result_table(result: Result) -> str:
     names = list(summary["metrics"])
     method = f"{summary['method']}{_marks(summary)}"
     width = max(24, len(method) + 4)
-    lines = [" " * width + "".join(f"{name:>9}" for name in names)]
+    lines = [" " * width + "".join(f"{name:>{_width(name)}}" for name in names)]
     blocks = [(f"among {protocol['candidates']} candidates", summary["reference"], summary["metrics"])]
     if summary["metrics_full"] is not None:
         blocks.append(("whole catalogue", summary["reference_full"], summary["metrics_full"]))
@@ -46,4 +46,8 @@ def _marks(summary: dict[str, Any]) -> str:
 
 
 def _row(title: str, width: int, names: list[str], values: dict[str, float]) -> str:
-    return f"{title:<{width}}" + "".join(f"{100 * values[name]:>9.2f}" for name in names)
+    return f"{title:<{width}}" + "".join(f"{100 * values[name]:>{_width(name)}.2f}" for name in names)
+
+
+def _width(name: str) -> int:
+    return max(9, len(name) + 2)

@@ -7,27 +7,27 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from fedrecgel.errors import RunFolderError, StorageError
+from fedrecgel.evaluation.metrics import metric_names
+from fedrecgel.methods import method_label
 from fedrecgel.runs.config import read_sections
-from fedrecgel.runs.folder import RunFolder
-from fedrecgel.studies.ablation import Ablation
+from fedrecgel.runs.folder import CHANGE_NO_NUMBER, RunFolder, settings_fingerprint
+from fedrecgel.studies import EXPERIMENTS
 from fedrecgel.studies.cells import shown_name
-from fedrecgel.studies.landscape import Landscape
-from fedrecgel.studies.main_table import MainTable
-from fedrecgel.studies.quirks import Quirks
+from fedrecgel.studies.experiment import Document
+from fedrecgel.studies.main_table import MainTable, MainTableExperiment
 from fedrecgel.studies.records import Record, ResultsLog, finished_record
-from fedrecgel.studies.sensitivity import Sensitivity
 
-T = TypeVar("T")
-CURVE_METRICS = ("HR@10", "NDCG@10", "loss")
+CURVE_K = 10
+"""Cut-off of the metrics that training curves show."""
 
 
 @dataclass(frozen=True)
-class Curve:
+class MetricHistory:
     """A metric over rounds: mean over seeds, and the lowest and highest of them."""
 
     rounds: list[int]
@@ -44,7 +44,7 @@ class Group:
     method: str
     label: str
     records: list[Record]
-    curves: dict[str, Curve]
+    curves: dict[str, MetricHistory]
 
     @property
     def first(self) -> dict[str, Any]:
@@ -60,13 +60,22 @@ class Collected:
     records: list[Record]
     groups: list[Group]
     """Finished runs by configuration."""
-    main: MainTable | None
-    sensitivity: Sensitivity | None
-    ablation: Ablation | None
-    landscape: Landscape | None
-    quirks: Quirks | None
+    documents: dict[str, Document]
+    """Reduced experiments by name, as far as they were run."""
     data: dict[str, dict[str, Any]]
     environment: dict[str, Any]
+
+    @property
+    def main(self) -> MainTable | None:
+        """The main table; where there is one, other parts show its rows first."""
+        found = self.documents.get(MainTableExperiment.name)
+        return found if isinstance(found, MainTable) else None
+
+    @property
+    def in_order(self) -> list[Document]:
+        """Reduced experiments as they stand on the page."""
+        names = sorted(self.documents, key=lambda name: EXPERIMENTS[name].page_place)
+        return [self.documents[name] for name in names]
 
     @property
     def finished(self) -> list[Record]:
@@ -93,23 +102,19 @@ def collect(root: Path) -> Collected:
         raise RunFolderError(f"'{root}' should hold finished runs. Found none; make some with `fedrecgel experiment`.")
     data = {path.stem: _json(path) for path in sorted((root / "data").glob("*.json"))}
     environment = root / "environment.json"
+    paths = {name: root / f"{name}.json" for name in EXPERIMENTS}
+    documents = {name: _document(path, EXPERIMENTS[name].document) for name, path in paths.items() if path.exists()}
     return Collected(
         root,
         records,
         groups_of(root, records),
-        _document(root / "main-table.json", MainTable),
-        _document(root / "sensitivity.json", Sensitivity),
-        _document(root / "ablation.json", Ablation),
-        _document(root / "landscape.json", Landscape),
-        _document(root / "quirks.json", Quirks),
+        documents,
         data,
         _json(environment) if environment.exists() else {},
     )
 
 
-def _document(path: Path, kind: type[T]) -> T | None:
-    if not path.exists():
-        return None
+def _document(path: Path, kind: type[Document]) -> Document:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except msgspec.DecodeError as error:
@@ -135,39 +140,39 @@ def _scanned(root: Path) -> Iterable[Record]:
 
 
 def groups_of(root: Path, records: Iterable[Record]) -> list[Group]:
-    """Runs by everything but the seed."""
+    """Runs by every setting that can change a number, but the seed, and by the path that was taken."""
     found: dict[str, list[Record]] = {}
     for record in records:
         if record.status == "finished":
-            shape = {name: dict(values) for name, values in record.config.items()}
-            shape.get("run", {}).pop("seed", None)
-            shape.pop("local", None)
-            shape.pop("checkpoint", None)
-            shape.get("data", {}).pop("dir", None)
-            found.setdefault(json.dumps(shape, sort_keys=True), []).append(record)
+            accelerated = bool(record.run.get("accelerated"))
+            key = settings_fingerprint(record.config, CHANGE_NO_NUMBER | {("run", "seed")}, accelerated)
+            found.setdefault(key, []).append(record)
     return [_group(root, sorted(same, key=lambda record: int(record.run["seed"]))) for same in found.values()]
 
 
 def _group(root: Path, records: list[Record]) -> Group:
     first = records[0].run
     histories = [RunFolder(root / record.folder).read_history() for record in records]
-    curves = {metric: curve for metric in CURVE_METRICS if (curve := _curve(histories, metric)) is not None}
-    return Group(shown_name(first["dataset"]), first["method"], group_label(records[0].config), records, curves)
+    names = [*metric_names([CURVE_K], in_tables=True), "loss"]
+    curves = {metric: curve for metric in names if (curve := _curve(histories, metric)) is not None}
+    return Group(shown_name(first["dataset"]), first["method"], group_label(records[0]), records, curves)
 
 
-def group_label(config: dict[str, Any]) -> str:
+def group_label(record: Record) -> str:
     """The method, and what tells its configurations apart."""
-    method = config["method"]
-    parts = [method["name"]]
+    method = record.config["method"]
+    parts = [method_label(method["name"])]
     if "rho_co" in method:
         parts.append(f"ρ_co {method['rho_co']:g}, ρ_ur {method['rho_ur']:g}")
+    if record.run.get("accelerated"):
+        parts.append("(accelerated)")
     return " ".join(parts)
 
 
-def _curve(histories: list[list[dict[str, Any]]], metric: str) -> Curve | None:
+def _curve(histories: list[list[dict[str, Any]]], metric: str) -> MetricHistory | None:
     tables = [{line["round"]: line[metric] for line in history if metric in line} for history in histories]
     rounds = sorted(set.intersection(*map(set, tables))) if tables else []
     if not rounds:
         return None
     values = [[table[number] for table in tables] for number in rounds]
-    return Curve(rounds, [fmean(v) for v in values], [min(v) for v in values], [max(v) for v in values])
+    return MetricHistory(rounds, [fmean(v) for v in values], [min(v) for v in values], [max(v) for v in values])

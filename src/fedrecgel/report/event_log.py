@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrecgel.errors import ConfigError
+from fedrecgel.evaluation.metrics import is_metric
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
@@ -50,7 +51,9 @@ class EventLog:
 
 def _tag(name: str) -> str:
     """Groups for TensorBoard's page."""
-    for group, prefix in (("test", ("HR@", "NDCG@", "MRR")), ("seconds", ("seconds",)), ("bytes", ("bytes",))):
-        if name.startswith(prefix):
+    if is_metric(name):
+        return f"test/{name}"
+    for group in ("seconds", "bytes"):
+        if name.startswith(group):
             return f"{group}/{name.removeprefix(group + '_')}"
     return f"train/{name}"

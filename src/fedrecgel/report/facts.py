@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from statistics import fmean
 
+from fedrecgel.display.tabular import Entry, Table
+from fedrecgel.methods import method_label
 from fedrecgel.report.collect import Collected, Group
-from fedrecgel.report.table import Entry, Table
-from fedrecgel.studies.cells import shown_name
+from fedrecgel.studies.cells import SHOWN, shown_name
 
 
 def generalisation_table(found: Collected) -> Table | None:
@@ -106,7 +107,7 @@ def privacy_table(found: Collected) -> Table:
         leaves = group.first["privacy"]["leaves_device"]
         lines.append(
             [
-                Entry(f"{group.dataset}: {group.method}", hint=_folders(group)),
+                Entry(f"{group.dataset}: {method_label(group.method)}", hint=_folders(group)),
                 Entry(f"{up / 1e6:.2f} MB", up),
                 Entry(f"{down / 1e6:.2f} MB", down),
                 Entry(group.first["privacy"]["channel"]),
@@ -142,14 +143,14 @@ def runs_table(found: Collected) -> Table:
         if record.summary is None:
             lines.append([*name, Entry("failed"), Entry("–"), Entry("–"), Entry(record.error or "")])
             continue
-        hr, ndcg = (record.summary["metrics"].get(metric) for metric in ("HR@10", "NDCG@10"))
+        hr, ndcg = (record.summary["metrics"].get(metric) for metric in SHOWN)
         seconds = record.summary["seconds"]["total"]
         shown = "–" if hr is None or ndcg is None else f"{100 * hr:.2f} / {100 * ndcg:.2f}"
         commit = str(record.summary["commit"] or "installed")
         lines.append(
             [*name, Entry(shown, hr), Entry(f"{seconds:.1f}", seconds), Entry(commit[:10], hint=commit), Entry("")]
         )
-    columns = ["folder", "seed", "rounds", "HR@10 / NDCG@10", "seconds", "commit", "error"]
+    columns = ["folder", "seed", "rounds", " / ".join(SHOWN), "seconds", "commit", "error"]
     return Table("runs", "Every run", columns, lines)
 
 

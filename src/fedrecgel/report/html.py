@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from html import escape
 from importlib import resources
 
-from fedrecgel.report import facts, figure_data
+from fedrecgel.display.chart import Chart
+from fedrecgel.display.section import Folded, Part, SideBySide
+from fedrecgel.display.tabular import Table
+from fedrecgel.report import facts
 from fedrecgel.report.collect import Collected
-from fedrecgel.report.figure_data import Values
 from fedrecgel.report.findings import findings_of
-from fedrecgel.report.table import Table
-from fedrecgel.report.tables import tables_of
-from fedrecgel.studies.sensitivity import RADII
+from fedrecgel.report.own_charts import traffic, training_curves
+from fedrecgel.studies import EXPERIMENTS
 
+CURVES_PLACE = 25
+"""Where the training curves stand among the experiments."""
 LEAD = (
     "Recommenders trained while every user's clicks stay on the device: what each method reaches, which differences "
     "are real, and how far all of them are from plain popularity."
@@ -35,22 +39,42 @@ class _Page:
             body = f'<section id="{name}"><h2>{escape(title)}</h2><p>{escape(about)}</p>{content}</section>'
             self.sections.append((name, title, body))
 
-    def figure(self, kind: str, key: str, title: str, values: object, command: str) -> str:
-        """A card the page's script draws into."""
-        self.figures[key] = values
-        inside = '<div class="surfaces"></div>' if kind == "landscape" else '<div class="plot"></div>'
+    def show(self, part: Part) -> str:
+        """A part of a section; charts are drawn into it by the page's script."""
+        match part:
+            case Table():
+                return table_card(part)
+            case Chart():
+                return self._chart(part)
+            case SideBySide(charts):
+                return f'<div class="pair">{"".join(map(self._chart, charts))}</div>'
+            case Folded(summary, tables):
+                rows = "".join(map(table_card, tables))
+                return f"<details><summary>{escape(summary)}</summary>{rows}</details>"
+
+    def _chart(self, chart: Chart) -> str:
+        if chart.where == "paper":
+            return ""
+        kind = chart.content.kind
+        self.figures[chart.name] = asdict(chart.content)
+        inside = '<div class="surfaces"></div>' if kind == "surfaces" else '<div class="plot"></div>'
         return (
-            f'<div class="card"><figure data-figure="{kind}" data-key="{escape(key)}">'
-            f'<figcaption><h3>{escape(title)}</h3><div class="switches"></div></figcaption>'
-            f'{inside}<div class="legend"></div></figure>{_command(command)}</div>'
+            f'<div class="card"><figure data-figure="{kind}" data-key="{escape(chart.name)}">'
+            f'<figcaption><h3>{escape(chart.title)}</h3><div class="switches"></div></figcaption>'
+            f'{inside}<div class="legend"></div></figure>{_command(chart.command)}</div>'
         )
 
 
 def render(found: Collected, command: str) -> str:
     """The whole page."""
     page = _Page()
-    for add in (_main, _quirks, _curves, _sensitivity, _ablation, _landscape, _generalisation, _behind):
-        add(page, found, command)
+    names = sorted(found.documents, key=lambda name: EXPERIMENTS[name].page_place)
+    first = [name for name in names if EXPERIMENTS[name].page_place < CURVES_PLACE]
+    _experiments(page, found, first)
+    _curves(page, found, command)
+    _experiments(page, found, [name for name in names if name not in first])
+    _generalisation(page, found)
+    _behind(page, found, command)
     methods = list(dict.fromkeys(group.method for group in found.groups))
     methods.sort(key=lambda name: name != "fedrecgel")  # the first colour is the paper's own method
     data = json.dumps({"methods": methods, "figures": page.figures}, allow_nan=False).replace("</", "<\\/")
@@ -113,101 +137,18 @@ def _head(found: Collected) -> str:
     )
 
 
-def _main(page: _Page, found: Collected, command: str) -> None:
-    if found.main is None:
-        return
-    parts = []
-    for table in tables_of(found.main):
-        dataset = table.name.removeprefix("main-")
-        values = figure_data.versus_popularity(found.main, dataset)
-        if values:
-            title = f"{dataset}: every method minus popularity"
-            parts.append(page.figure("versus", f"versus-{dataset}", title, values, table.command))
-        parts.append(table_card(table))
-    about = "Every method beside popularity and the published figure. Sort by any column; hover a value for its test."
-    page.add("main-table", "Main table", about, parts)
-
-
-def _quirks(page: _Page, found: Collected, command: str) -> None:
-    if found.quirks is None:
-        return
-    about = "Options of the released codes that change results, each against the corrected method."
-    page.add("quirks", "What quirks are worth", about, [table_card(table) for table in tables_of(found.quirks)])
+def _experiments(page: _Page, found: Collected, names: Sequence[str]) -> None:
+    for name in names:
+        kind, parts = EXPERIMENTS[name], found.documents[name].parts(found.finished)
+        page.add(name, kind.title, kind.about, [page.show(part) for part in parts])
 
 
 def _curves(page: _Page, found: Collected, command: str) -> None:
-    made_by = found.main.command if found.main else command
-    parts = [
-        page.figure("curves", f"curves-{dataset}", dataset, values, made_by)
-        for dataset in dict.fromkeys(group.dataset for group in found.groups)
-        if (values := figure_data.curves(found, dataset)) is not None
-    ]
     about = "Mean over seeds, with the lowest and highest seed as a band. The dashed line is popularity."
-    page.add("curves", "Training curves", about, parts)
+    page.add("curves", "Training curves", about, [page.show(chart) for chart in training_curves(found, command)])
 
 
-def _sensitivity(page: _Page, found: Collected, command: str) -> None:
-    if found.sensitivity is None:
-        return
-    document, parts = found.sensitivity, []
-    for dataset, setting in dict.fromkeys((point.row.dataset, point.setting) for point in document.points):
-        cards = []
-        for radius in RADII:
-            points = figure_data.points_of(document, dataset, setting, radius)
-            if not points:
-                continue
-            key, title = f"{dataset}-{setting}-{radius}", f"{dataset}, {setting} settings: {radius}"
-            values = figure_data.sensitivity(document, points)
-            cards.append(page.figure("sensitivity", f"sensitivity-{key}", title, values, document.command))
-            losses = figure_data.gap(found, points)
-            if losses:
-                title = f"{dataset}, {setting}: losses over {radius}"
-                cards.append(page.figure("gap", f"gap-{key}", title, losses, document.command))
-        parts.append(f'<div class="pair">{"".join(cards)}</div>')
-    rows = "".join(table_card(table) for table in tables_of(document))
-    parts.append(f"<details><summary>All values and tests</summary>{rows}</details>")
-    about = (
-        "One radius over the paper's grid, the other fixed at the data set's own value. Bands are one standard "
-        "deviation over seeds; HR@10 is read on the left axis, NDCG@10 on the right one."
-    )
-    page.add("sensitivity", "Sensitivity to the radii", about, parts)
-
-
-def _ablation(page: _Page, found: Collected, command: str) -> None:
-    if found.ablation is None:
-        return
-    parts = []
-    for table in tables_of(found.ablation):
-        dataset, _, setting = table.name.removeprefix("ablation-").rpartition("-")
-        values = figure_data.ablation(found.ablation, dataset, setting)
-        if values:
-            title = f"{dataset}, {setting} settings: full method minus variant"
-            parts.append(page.figure("ablation", f"ablation-{dataset}-{setting}", title, values, table.command))
-        parts.append(table_card(table))
-    about = (
-        "Sharpness-awareness switched off for the private part, the shared part, or both; paired over users and seeds."
-    )
-    page.add("ablation", "Ablation", about, parts)
-
-
-def _landscape(page: _Page, found: Collected, command: str) -> None:
-    if found.landscape is None:
-        return
-    document, parts = found.landscape, []
-    for group in dict.fromkeys(item.group for item in document.measured):
-        values = figure_data.landscape(document, group)
-        if values:
-            title = "{}, {} settings, {} normalisation".format(*group)
-            parts.append(page.figure("landscape", "-".join(("landscape", *group)), title, values, document.command))
-    parts += [table_card(table) for table in tables_of(document)]
-    about = (
-        "The training loss around each model along two random directions in the space of shared tensors. Drag a "
-        "surface to rotate it; both turn together. The white dot is the model."
-    )
-    page.add("landscape", "Loss landscape", about, parts)
-
-
-def _generalisation(page: _Page, found: Collected, command: str) -> None:
+def _generalisation(page: _Page, found: Collected) -> None:
     table = facts.generalisation_table(found)
     about = (
         "What the paper argues and does not show: how far held-out loss is above training loss, and the bound itself."
@@ -228,11 +169,7 @@ def _behind(page: _Page, found: Collected, command: str) -> None:
     page.add("data", "Data audit", "What makes results on these data sets easy to misread.", parts)
     protocol = table_card(facts.protocol_table(found), heading=False)
     page.add("protocol", "Protocol", "Two results can be compared only if all of this is the same.", [protocol])
-    parts = []
-    for dataset in dict.fromkeys(group.dataset for group in found.groups):
-        values: list[Values] = figure_data.communication(found, dataset)
-        parts.append(page.figure("traffic", f"traffic-{dataset}", f"{dataset}: per client and round", values, command))
-    parts = [f'<div class="pair">{"".join(parts)}</div>', table_card(facts.privacy_table(found), heading=False)]
+    parts = [page.show(SideBySide(traffic(found, command))), table_card(facts.privacy_table(found), heading=False)]
     about = "Names of everything a device sends, and how much travels when tables are sent whole, as on a real wire."
     page.add("privacy", "What leaves the device", about, parts)
     machine = table_card(facts.environment_table(found), heading=False)

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedrecgel.display.chart import Chart
+from fedrecgel.display.tabular import Table
 from fedrecgel.errors import RunFolderError
 from fedrecgel.report import facts
 from fedrecgel.report.collect import Collected, collect
 from fedrecgel.report.findings import findings_of
 from fedrecgel.report.html import render
-from fedrecgel.report.table import Table
-from fedrecgel.report.tables import tables_of
+from fedrecgel.report.own_charts import training_curves
 from fedrecgel.storage import write_text
 
 
@@ -45,23 +46,30 @@ def write_report(root: Path, page: Path, command: str, *, figures: bool = True) 
     if not figures:
         return Written(len(tables), 0)
     try:
-        from fedrecgel.report.figures import draw_all
+        from fedrecgel.report.drawing import draw_all
     except ImportError:
         return Written(len(tables), 0, "No PNG, SVG and PDF: matplotlib is missing. Get it with the extra 'report'.")
-    return Written(len(tables), draw_all(found, page.parent / "figures"))
+    return Written(len(tables), draw_all(all_charts(found, command), page.parent / "figures"))
 
 
 def all_tables(found: Collected) -> Iterator[Table]:
     """Every table of a report."""
-    for document in (found.main, found.quirks, found.ablation, found.sensitivity, found.landscape):
-        if document is not None:
-            yield from tables_of(document)
+    for document in found.in_order:
+        yield from document.tables()
     for table in (facts.generalisation_table(found), facts.data_table(found)):
         if table is not None:
             yield table
     yield facts.protocol_table(found)
     yield facts.privacy_table(found)
     yield facts.environment_table(found)
+
+
+def all_charts(found: Collected, command: str) -> Iterator[Chart]:
+    """Every chart of a report that papers show, too."""
+    charts = training_curves(found, command)
+    for document in found.in_order:
+        charts += document.charts(found.finished)
+    yield from (chart for chart in charts if chart.where != "page")
 
 
 def results_page(found: Collected, tables: list[Table], command: str) -> str:

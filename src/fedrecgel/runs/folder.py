@@ -18,11 +18,13 @@ from fedrecgel.storage import TEMPORARY, lock_folder, write_text
 Settings = Mapping[str, Mapping[str, Any]]
 """Sections of a config, as in the TOML file."""
 
-FREE_TO_CHANGE = {
+CHANGE_NO_NUMBER = frozenset({("checkpoint", "every"), ("data", "dir"), ("local", "workers")})
+"""Settings that change no number of a run: the one list. Two runs that differ in nothing else are the same run.
+
+`local.accelerate` and the sizes of chunks are not among them: numbers agree to rounding only.
+"""
+FREE_TO_CHANGE = CHANGE_NO_NUMBER | {
     ("run", "rounds"),
-    ("checkpoint", "every"),
-    ("data", "dir"),
-    ("local", "workers"),
     ("flower", "superlink"),
     ("flower", "certificate"),
     ("flower", "wait_seconds"),
@@ -33,13 +35,19 @@ FREE_TO_CHANGE = {
 """Settings a resumed run may change: they do not alter the rounds already finished."""
 
 
-def run_fingerprint(settings: Settings, split: str, *, accelerated: bool = False) -> str:
-    """What a checkpoint must match: every setting that shapes a round, the split itself, and the path taken."""
+def settings_fingerprint(settings: Settings, free: Set[tuple[str, str]], *more: object) -> str:
+    """SHA-256 of all settings but the free ones, and of what else there is to tell apart."""
     kept = {
-        section: {key: value for key, value in values.items() if (section, key) not in FREE_TO_CHANGE}
+        section: {key: value for key, value in values.items() if (section, key) not in free}
         for section, values in settings.items()
     }
-    return sha256(json.dumps([kept, split, accelerated], sort_keys=True).encode()).hexdigest()
+    content = [kept, *more] if more else kept
+    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def run_fingerprint(settings: Settings, split: str, *, accelerated: bool = False) -> str:
+    """What a checkpoint must match: every setting that shapes a round, the split itself, and the path taken."""
+    return settings_fingerprint(settings, FREE_TO_CHANGE, split, accelerated)
 
 
 def difference(

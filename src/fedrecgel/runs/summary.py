@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.methods import method_label
 
 if TYPE_CHECKING:
     from fedrecgel.runs.training import Training
-
-METRIC_PREFIXES = ("HR@", "NDCG@", "MRR")
 
 
 def summarise(
@@ -49,7 +48,7 @@ def summarise(
             "selected_round": reported,
             "fingerprint": split.fingerprint,
         },
-        "metrics": {name: value for name, value in line.items() if name.startswith(METRIC_PREFIXES)},
+        "metrics": {name: value for name, value in line.items() if is_metric(name)},
         "metrics_full": full,
         "reference": {"popularity": reference["candidates"]},
         "reference_full": {"popularity": reference.get("catalogue")},

@@ -20,7 +20,7 @@ from fedrecgel.engine.flower.faults import FaultSettings
 from fedrecgel.engine.local import LocalEngine
 from fedrecgel.engine.run import Round, run
 from fedrecgel.errors import RunError, RunFolderError
-from fedrecgel.evaluation.ranking import metrics
+from fedrecgel.evaluation.metrics import is_metric, metrics
 from fedrecgel.methods.base import Problem, Server
 from fedrecgel.models.kernels import allow_kernels
 from fedrecgel.runs.config import Config, MethodSettings, check_device
@@ -28,7 +28,7 @@ from fedrecgel.runs.folder import RunFolder, run_fingerprint
 from fedrecgel.runs.host import Hosting, simulated
 from fedrecgel.runs.ranks_file import RankFile, test_fingerprint
 from fedrecgel.runs.result import Result
-from fedrecgel.runs.summary import METRIC_PREFIXES, summarise
+from fedrecgel.runs.summary import summarise
 from fedrecgel.storage import write_text
 from fedrecgel.tensors import copied, moved
 
@@ -296,7 +296,7 @@ class Training:
         reference = Training(config, self.split, None, self._host)
         reference.fit(lambda line: None, lambda: False)
         last = reference.history[-1]
-        found = {"candidates": {name: last[name] for name in last if name.startswith(METRIC_PREFIXES)}}
+        found = {"candidates": {name: last[name] for name in last if is_metric(name)}}
         if self.config.evaluation.full:
             found["catalogue"] = reference.evaluate("test", "catalogue")
         return found

@@ -10,8 +10,9 @@ from types import ModuleType
 
 from fedrecgel.data.split import Split
 from fedrecgel.errors import ConfigError, FedrecgelError, RunError, RunFolderError
+from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.runs.config import Config, MethodSettings, check_device
-from fedrecgel.runs.summary import METRIC_PREFIXES, source_commit
+from fedrecgel.runs.summary import source_commit
 from fedrecgel.runs.training import Line, Training
 from fedrecgel.search.space import Space, own_values, with_values
 from fedrecgel.search.trials import Curve, SearchFolder, State, Trial, best_of
@@ -122,7 +123,7 @@ def _run(
     return replace(
         trial,
         state=state,
-        validation={name: value for name, value in best.items() if name.startswith(METRIC_PREFIXES)},
+        validation={name: value for name, value in best.items() if is_metric(name)},
         best_round=best["round"],
         curve=_curve(evaluated, metric),
         seconds=seconds,
@@ -134,7 +135,7 @@ def popularity(config: Config, split: Split) -> dict[str, float]:
     lines: list[Line] = []
     once = replace(config, method=MethodSettings("popularity"), run=replace(config.run, rounds=1))
     _train(once, without_test(split), lines.append)
-    return {name: value for name, value in lines[-1].items() if name.startswith(METRIC_PREFIXES)}
+    return {name: value for name, value in lines[-1].items() if is_metric(name)}
 
 
 def _train(config: Config, blind: Split, watch: Callable[[Line], None]) -> None:

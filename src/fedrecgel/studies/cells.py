@@ -9,8 +9,10 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from fedrecgel.evaluation.ranking import client_metrics
-from fedrecgel.methods import METHODS
+from fedrecgel.errors import ConfigError
+from fedrecgel.evaluation.metrics import client_metrics, metric_names
+from fedrecgel.methods import find_method, method_label
+from fedrecgel.runs.config import Config
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.ranks_file import read_ranks
 from fedrecgel.studies.plan import config_fingerprint
@@ -27,9 +29,25 @@ from fedrecgel.studies.statistics import (
 )
 
 K = TypeVar("K")
-METRICS = ("HR@5", "NDCG@5", "HR@10", "NDCG@10")
+PAPER_KS = (5, 10)
+"""Cut-offs of the paper's tables."""
+SHOWN = ("HR@10", "NDCG@10")
+"""What the paper's figures show, and where a table has room for two metrics only."""
 Against = Literal["candidates", "catalogue"]
 AGAINST: tuple[Against, ...] = ("candidates", "catalogue")
+
+
+def table_metrics() -> list[str]:
+    """Metric columns of tables: HR and NDCG at the paper's cut-offs, and whatever else is registered for tables."""
+    return metric_names(PAPER_KS, in_tables=True)
+
+
+def draws_nothing(method: str) -> bool:
+    """Whether a method is the same for every seed; False for one whose file is gone since it ran."""
+    try:
+        return find_method(method).draws_nothing
+    except ConfigError:
+        return False
 
 
 def shown_name(dataset: str) -> str:
@@ -38,7 +56,7 @@ def shown_name(dataset: str) -> str:
 
 
 @dataclass(frozen=True)
-class Entry:
+class RowPlan:
     """One row of a table before it is run: the same settings with several seeds."""
 
     dataset: str
@@ -50,8 +68,33 @@ class Entry:
     origins: tuple[Origin, ...]
     """One per seed."""
 
+    def load(self, root: Path, records: Mapping[str, Record]) -> Runs | None:
+        """Its finished runs; None if there is none."""
+        found = []
+        for origin in self.origins:
+            record = records.get(config_fingerprint(origin.config))
+            if record is not None and record.status == "finished":
+                found.append((origin.config, record))
+        if not found:
+            return None
+        tests, tables = set(), []
+        for config, record in found:
+            ranks = read_ranks(RunFolder(root / record.folder).ranks)
+            tests.add(ranks.test)
+            ks = sorted({*config.evaluation.ks, *PAPER_KS})
+            tables.append({name: client_metrics(r, ks, config.evaluation.ties) for name, r in ranks.against.items()})
+        shared = [against for against in AGAINST if all(against in table for table in tables)]
+        stacked: dict[Against, dict[str, Array]] = {
+            against: {
+                metric: np.stack([table[against][metric].numpy() for table in tables]) for metric in table_metrics()
+            }
+            for against in shared
+        }
+        seeds = tuple(config.run.seed for config, _ in found)
+        return Runs(self, seeds, tuple(record for _, record in found), frozenset(tests), stacked)
 
-def entry_of(
+
+def plan_row(
     presets: Presets,
     dataset: str,
     method: str,
@@ -60,11 +103,11 @@ def entry_of(
     *,
     label: str | None = None,
     changes: Sequence[Assignment] = (),
-) -> Entry:
+) -> RowPlan:
     """A row with so many seeds; a method that draws nothing needs one."""
-    count = 1 if METHODS[method].draws_nothing else seeds
+    count = 1 if find_method(method).draws_nothing else seeds
     origins = tuple(presets.origin(dataset, method, setting, seed, changes) for seed in range(count))
-    return Entry(shown_name(dataset), method, label or method, origins[0].about, origins)
+    return RowPlan(shown_name(dataset), method, label or method_label(method), origins[0].about, origins)
 
 
 @dataclass(frozen=True)
@@ -109,9 +152,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Runs:
-    """The finished runs of an entry, and their metrics user by user."""
+    """The finished runs of a planned row, and their metrics user by user."""
 
-    entry: Entry
+    plan: RowPlan
     seeds: tuple[int, ...]
     records: tuple[Record, ...]
     tests: frozenset[str]
@@ -122,33 +165,49 @@ class Runs:
     def table(self, against: Against, metric: str, seeds: Sequence[int]) -> Array:
         """[S, U] of these seeds; a method that needs one seed only has one row."""
         rows = self.tables[against][metric]
-        if METHODS[self.entry.method].draws_nothing:
+        if draws_nothing(self.plan.method):
             return rows[:1]
         return rows[[self.seeds.index(seed) for seed in seeds]]
 
+    def cells(self) -> dict[Against, dict[str, Cell]]:
+        """Mean and standard deviation over seeds of every metric."""
+        return {
+            against: {metric: _cell(values.mean(1)) for metric, values in metrics.items()}
+            for against, metrics in self.tables.items()
+        }
 
-def load_runs(root: Path, entry: Entry, records: dict[str, Record]) -> Runs | None:
-    """The finished runs of an entry; None if there is none."""
-    found = []
-    for origin in entry.origins:
-        record = records.get(config_fingerprint(origin.config))
-        if record is not None and record.status == "finished":
-            found.append((origin.config, record))
-    if not found:
-        return None
-    tests, tables = set(), []
-    for config, record in found:
-        ranks = read_ranks(RunFolder(root / record.folder).ranks)
-        tests.add(ranks.test)
-        ks = sorted({*config.evaluation.ks, 5, 10})
-        tables.append({name: client_metrics(r, ks, config.evaluation.ties) for name, r in ranks.against.items()})
-    shared = [against for against in AGAINST if all(against in table for table in tables)]
-    stacked: dict[Against, dict[str, Array]] = {
-        against: {metric: np.stack([table[against][metric].numpy() for table in tables]) for metric in METRICS}
-        for against in shared
-    }
-    seeds = tuple(config.run.seed for config, _ in found)
-    return Runs(entry, seeds, tuple(record for _, record in found), frozenset(tests), stacked)
+    def row(self, cells: dict[Against, dict[str, Cell]] | None = None) -> Row:
+        """A row of a table, with cells that say more than `cells` if they are given."""
+        plan, first = self.plan, self.records[0].run
+        planned = [origin.config.run.seed for origin in plan.origins]
+        return Row(
+            dataset=plan.dataset,
+            method=plan.method,
+            kind=find_method(plan.method).kind,
+            label=plan.label,
+            about=plan.about,
+            seeds=list(self.seeds),
+            missing_seeds=[seed for seed in planned if seed not in self.seeds],
+            rounds=first["rounds"],
+            selection=first["protocol"]["selection"],
+            seconds=float(np.mean([record.run["seconds"]["total"] for record in self.records])),
+            up=self.records[0].traffic("up"),
+            down=self.records[0].traffic("down"),
+            leaves_device=first["privacy"]["leaves_device"],
+            cells=self.cells() if cells is None else cells,
+            folders=[record.folder for record in self.records],
+            heading=plan.origins[0].heading,
+        )
+
+
+def load_group(root: Path, plans: Iterable[RowPlan], records: Mapping[str, Record]) -> dict[str, Runs]:
+    """The rows of a group that have finished runs, by label."""
+    return {plan.label: runs for plan in plans if (runs := plan.load(root, records)) is not None}
+
+
+def configs_of(plans: Iterable[RowPlan]) -> list[Config]:
+    """The runs of planned rows."""
+    return [origin.config for plan in plans for origin in plan.origins]
 
 
 def compare_runs(first: Runs, second: Runs, against: Against, metric: str) -> Comparison | None:
@@ -158,14 +217,14 @@ def compare_runs(first: Runs, second: Runs, against: Against, metric: str) -> Co
     if against not in first.tables or against not in second.tables:
         return None
     seeds = tuple(seed for seed in first.seeds if seed in second.seeds)
-    if METHODS[second.entry.method].draws_nothing:
+    if draws_nothing(second.plan.method):
         seeds = first.seeds
-    elif METHODS[first.entry.method].draws_nothing:
+    elif draws_nothing(first.plan.method):
         seeds = second.seeds
     if not seeds:
         return None
     found = compare(first.table(against, metric, seeds), second.table(against, metric, seeds))
-    draws = not all(METHODS[runs.entry.method].draws_nothing for runs in (first, second))
+    draws = not all(draws_nothing(runs.plan.method) for runs in (first, second))
     return replace(found, one_seed=draws and len(seeds) == 1)
 
 
@@ -184,7 +243,7 @@ def differences(pairs: Mapping[str, tuple[Runs, Runs]]) -> dict[str, dict[Agains
     """First minus second of every pair; the pairs of a metric are one family, and intervals a bootstrap."""
     found: dict[str, dict[Against, dict[str, Comparison]]] = {}
     for against in AGAINST:
-        for metric in METRICS:
+        for metric in table_metrics():
             for label, comparison in family(pairs, against, metric).items():
                 first, second = pairs[label]
                 seeds = [seed for seed in first.seeds if seed in second.seeds]
@@ -195,48 +254,17 @@ def differences(pairs: Mapping[str, tuple[Runs, Runs]]) -> dict[str, dict[Agains
     return found
 
 
-def left_out(entries: Iterable[Entry], records: Mapping[str, Record]) -> dict[str, list[str]]:
+def left_out(plans: Iterable[RowPlan], records: Mapping[str, Record]) -> dict[str, list[str]]:
     """Rows of each data set without a finished run, and whether one was tried."""
     found: dict[str, list[str]] = {}
-    for entry in entries:
-        tried = [records.get(config_fingerprint(origin.config)) for origin in entry.origins]
+    for plan in plans:
+        tried = [records.get(config_fingerprint(origin.config)) for origin in plan.origins]
         if not any(record is not None and record.status == "finished" for record in tried):
-            name = entry.method if entry.label == entry.method else f"{entry.method}, {entry.label}"
-            found.setdefault(entry.dataset, []).append(f"{name} ({'failed' if any(tried) else 'not run'})")
+            method = method_label(plan.method)
+            name = method if plan.label == method else f"{method}, {plan.label}"
+            found.setdefault(plan.dataset, []).append(f"{name} ({'failed' if any(tried) else 'not run'})")
     return found
-
-
-def cells_of(runs: Runs) -> dict[Against, dict[str, Cell]]:
-    """Mean and standard deviation over seeds of every metric."""
-    return {
-        against: {metric: _cell(values.mean(1)) for metric, values in metrics.items()}
-        for against, metrics in runs.tables.items()
-    }
 
 
 def _cell(by_seed: Array) -> Cell:
     return Cell(float(by_seed.mean()), float(by_seed.std(ddof=1)) if len(by_seed) > 1 else None)
-
-
-def row_of(runs: Runs, cells: dict[Against, dict[str, Cell]]) -> Row:
-    """A row of a table."""
-    entry, first = runs.entry, runs.records[0].run
-    planned = [origin.config.run.seed for origin in entry.origins]
-    return Row(
-        dataset=entry.dataset,
-        method=entry.method,
-        kind=METHODS[entry.method].kind,
-        label=entry.label,
-        about=entry.about,
-        seeds=list(runs.seeds),
-        missing_seeds=[seed for seed in planned if seed not in runs.seeds],
-        rounds=first["rounds"],
-        selection=first["protocol"]["selection"],
-        seconds=float(np.mean([record.run["seconds"]["total"] for record in runs.records])),
-        up=runs.records[0].traffic("up"),
-        down=runs.records[0].traffic("down"),
-        leaves_device=first["privacy"]["leaves_device"],
-        cells=cells,
-        folders=[record.folder for record in runs.records],
-        heading=entry.origins[0].heading,
-    )

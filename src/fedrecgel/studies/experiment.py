@@ -1,131 +1,137 @@
-"""Carry out a plan in an experiments' folder: run what is missing, record it, describe data and machine."""
+"""What an experiment is: one file with its options, its runs, its numbers, and how the page shows them."""
 
 from __future__ import annotations
 
-import json
-import os
-import platform
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
-from multiprocessing.synchronize import Event
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import msgspec
-import torch
 
-from fedrecgel.data.audit import audit
-from fedrecgel.data.split import Split
-from fedrecgel.engine.local import available_cores
-from fedrecgel.runs.config import Config
-from fedrecgel.runs.summary import source_commit
+from fedrecgel.display.chart import Chart
+from fedrecgel.display.section import Part, in_order
+from fedrecgel.display.tabular import Table
+from fedrecgel.runs.config import Config, lookup
 from fedrecgel.storage import write_text
-from fedrecgel.studies.cells import shown_name
-from fedrecgel.studies.plan import Job, Plan
-from fedrecgel.studies.records import Record, ResultsLog, finished_record
-from fedrecgel.studies.tasks import Task, TrainTask, split_of
-from fedrecgel.studies.workers import Outcome, run_tasks
+from fedrecgel.studies.presets import Presets, Setting
+from fedrecgel.studies.records import Record
+from fedrecgel.studies.tasks import Task
 
 
-@runtime_checkable
-class Experiment(Protocol):
-    """One of the paper's experiments: which runs, which reduction."""
+@dataclass(frozen=True)
+class Option:
+    """An option that one experiment has and others do not."""
+
+    flag: str
+    """As in --seeds-of."""
+    metavar: str
+    help: str
+    default: str | int | None = None
+    """Its type is that of the option; None stands for text that may be left out."""
+
+    @property
+    def name(self) -> str:
+        """As in seeds_of."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What the command line says, the same for every experiment."""
+
+    presets: Presets
+    datasets: tuple[str, ...]
+    seeds: int
+    settings: tuple[Setting, ...] = ()
+    """Empty for an experiment without --settings."""
+    methods: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the experiment's own options by name; what is missing has its default."""
+
+
+@dataclass(frozen=True)
+class Document(ABC):
+    """A reduced experiment, as its JSON file holds it: every number of its tables and charts."""
+
+    command: str
+
+    @abstractmethod
+    def tables(self) -> list[Table]:
+        """Printed by the command, shown on the page, written for papers."""
+
+    def charts(self, records: Sequence[Record]) -> list[Chart]:
+        """Drawn on the page and for papers; `records` are the finished runs of the folder."""
+        return []
+
+    def parts(self, records: Sequence[Record]) -> list[Part]:
+        """Its section of the page."""
+        return in_order(self.charts(records), self.tables())
+
+    def findings(self) -> dict[str, list[str]]:
+        """What its tests say in plain words, by data set."""
+        return {}
+
+    def text(self) -> str:
+        """All tables for a terminal, with their notes once."""
+        tables = self.tables()
+        notes = dict.fromkeys(note for table in tables for note in table.notes)
+        return "\n\n".join([*(table.text() for table in tables), "\n".join(f"- {note}" for note in notes)])
+
+    def write(self, path: Path) -> None:
+        """As JSON, for the report and other programs."""
+        write_text(path, msgspec.json.format(msgspec.json.encode(self), indent=1).decode() + "\n")
+
+
+@dataclass(frozen=True)
+class Experiment(ABC):
+    """Which runs a question needs, and which numbers answer it."""
 
     name: ClassVar[str]
+    """On the command line, and of its JSON file."""
+    help: ClassVar[str]
+    """One line for the command line."""
+    document: ClassVar[type[Document]]
+    """What it reduces to."""
+    title: ClassVar[str]
+    """Of its section of the page."""
+    about: ClassVar[str]
+    """One or two sentences below it."""
+    options: ClassVar[tuple[Option, ...]] = ()
+    methods: ClassVar[tuple[str, ...] | None] = None
+    """Those it can be made of; None for any."""
+    settings: ClassVar[str | None] = "published"
+    """The default of --settings; None if it has no such option."""
+    page_place: ClassVar[int] = 90
+    """Sections stand in this order; those below 25 come before the training curves."""
+    findings_place: ClassVar[int] = 90
+    """Sentences about a data set stand in this order."""
 
+    scope: Scope
+
+    def option(self, name: str) -> Any:
+        """The value of one of its own options."""
+        return self.scope.options.get(name, next(own.default for own in self.options if own.name == name))
+
+    @abstractmethod
     def configs(self) -> list[Config]:
-        """Every run it needs."""
+        """Every run it needs.
+
+        Raises:
+            ConfigError: an option is wrong; nothing was run or written.
+        """
 
     def measurements(self, root: Path) -> list[Task]:
         """What is still to be measured on trained models."""
+        return []
 
-    def reduce(self, root: Path, records: dict[str, Record], command: str) -> object:
-        """The numbers of its table or figure, made of run folders only."""
-
-
-def execute(plan: Plan, jobs: int, stop: Event, watch: Callable[[Outcome], None], *, keep_models: bool = False) -> None:
-    """Run the missing jobs of a plan; every one of them, and finished ones not recorded yet, gets its line."""
-    record_finished(plan)
-    log = ResultsLog(plan.root)
-    of_task: dict[str, Job] = {}
-    tasks: list[Task] = []
-    for job in plan.missing:
-        of_task[str(plan.root / job.folder)] = job
-        tasks.append(TrainTask(job.label, with_workers(job.config, jobs), plan.root / job.folder, keep_models))
-    for outcome in run_tasks(tasks, jobs, stop):
-        if isinstance(outcome.task, TrainTask) and outcome.status != "interrupted":
-            job = of_task[str(outcome.task.folder)]
-            failed = Record("failed", job.fingerprint, job.folder, job.config.to_dict(), None, error=outcome.message)
-            log.append(_record(plan.root, job) if outcome.status == "finished" else failed)
-        watch(outcome)
+    @abstractmethod
+    def reduce(self, root: Path, records: dict[str, Record], command: str) -> Document:
+        """The numbers, made of run folders only."""
 
 
-def record_finished(plan: Plan) -> None:
-    """A line for every finished run that has none: another command made it, or was killed before it could write."""
-    log = ResultsLog(plan.root)
-    recorded = log.read()
-    for job in plan.jobs:
-        known = recorded.get(job.fingerprint)
-        if job.finished(plan.root) and (known is None or known.status != "finished"):
-            log.append(_record(plan.root, job))
-
-
-def with_workers(config: Config, jobs: int) -> Config:
-    """The same run with its share of the cores; any number of workers gives the same bits."""
-    return replace(config, local=replace(config.local, workers=max(1, available_cores() // jobs)))
-
-
-def _record(root: Path, job: Job) -> Record:
-    return finished_record(root, job.folder, job.fingerprint, job.config.to_dict())
-
-
-def write_document(path: Path, document: object) -> None:
-    """A reduced experiment as JSON, for the report and other programs."""
-    write_text(path, msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
-
-
-def describe_data(root: Path, configs: Iterable[Config]) -> None:
-    """data/<dataset>.json: sizes, what makes results on it easy to misread, and what bounds them."""
-    for config in {config.data.name: config for config in configs}.values():
-        path = root / "data" / f"{shown_name(config.data.name)}.json"
-        if not path.exists():
-            write_text(path, json.dumps(data_facts(split_of(config.data, config.split)), indent=1) + "\n")
-
-
-def data_facts(split: Split) -> dict[str, Any]:
-    """What a reader should know about the data behind results."""
-    data, found = split.interactions, audit(split)
-    return {
-        "name": data.name,
-        "users": split.n_users,
-        "items": split.n_items,
-        "interactions": len(data),
-        "source": data.source,
-        "licence": data.licence,
-        "sha256": data.sha256,
-        "ties": split.tie_rule,
-        "ceiling": 1 - found.heldout_unseen,
-        **asdict(found),
-    }
-
-
-def describe_environment(root: Path) -> None:
-    """environment.json: the machine of the latest command."""
-    facts = {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "commit": source_commit(),
-    }
-    write_text(root / "environment.json", json.dumps(facts, indent=1) + "\n")
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
+def names_in(kind: str, text: str, valid: Iterable[str]) -> tuple[str, ...]:
+    """The names of a list, each checked."""
+    known = {name: name for name in valid}
+    return tuple(dict.fromkeys(lookup(kind, name.strip(), known) for name in text.split(",")))

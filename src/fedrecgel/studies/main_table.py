@@ -3,57 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
 from pathlib import Path
-from typing import ClassVar
 
-from fedrecgel.methods import METHODS
+from fedrecgel.display.chart import Chart, Differences
+from fedrecgel.display.tabular import MARKS, RAISED, Entry, Table
+from fedrecgel.errors import ConfigError
+from fedrecgel.methods import find_method, method_label
 from fedrecgel.runs.config import Config
 from fedrecgel.studies.cells import (
-    AGAINST,
-    METRICS,
+    SHOWN,
     Against,
     Cell,
-    Entry,
     Row,
+    RowPlan,
     Runs,
-    cells_of,
-    entry_of,
-    family,
+    configs_of,
+    draws_nothing,
     left_out,
-    load_runs,
-    row_of,
+    plan_row,
     shown_name,
+    table_metrics,
 )
-from fedrecgel.studies.presets import Assignment, Presets, Setting
+from fedrecgel.studies.experiment import Document, Experiment, Option
+from fedrecgel.studies.pairs import Pair, mark_best, pairs_of
+from fedrecgel.studies.presets import SETTINGS, Assignment, Setting
 from fedrecgel.studies.published import SOURCE, caveats_for, published
 from fedrecgel.studies.records import Record
-from fedrecgel.studies.statistics import TEST, Comparison
-from fedrecgel.studies.tasks import Task
+from fedrecgel.studies.rows import (
+    POPULARITY,
+    both_rankings,
+    both_rankings_columns,
+    difference_line,
+    left_out_notes,
+    points_text,
+    seeds_entry,
+    sign_text,
+)
+from fedrecgel.studies.statistics import TEST
 
-POPULARITY = "popularity"
+SEEDS_OF_HELP = "other numbers of seeds for slow ones, as in gpfedrec=2,amazon-video/cofedrec=0; 0 leaves it out"
 FAMILY_TEST = f"{TEST}; Holm-corrected over all comparisons of a data set and metric"
+SELECTIONS = {
+    "last": "the last one",
+    "validation": "the best on a validation item, which leaves the training data of every row",
+    "test": "the best on the test item, which is cheating",
+}
+VERSUS = "▲ ▼ ≈: significantly above, below, or not significantly different from popularity (same test)."
 
 
 @dataclass(frozen=True)
-class Pair:
-    """One test of the family of a data set and metric."""
-
-    dataset: str
-    against: Against
-    metric: str
-    first: str
-    second: str
-    comparison: Comparison
-
-
-@dataclass(frozen=True)
-class MainTable:
+class MainTable(Document):
     """The reduced experiment."""
 
-    command: str
     setting: str
     test: str
     published: str
@@ -64,93 +67,216 @@ class MainTable:
     rows: list[Row]
     pairs: list[Pair]
 
+    @property
+    def by_dataset(self) -> dict[str, list[Row]]:
+        """The rows of each data set."""
+        names = dict.fromkeys(row.dataset for row in self.rows)
+        return {name: [row for row in self.rows if row.dataset == name] for name in names}
+
+    def tables(self) -> list[Table]:
+        """One per data set, and an overview if there are several."""
+        groups = self.by_dataset
+        overview = [self._overview(groups)] if len(groups) > 1 else []
+        return overview + [self._table(dataset, rows) for dataset, rows in groups.items()]
+
+    def _overview(self, groups: Mapping[str, Sequence[Row]]) -> Table:
+        """All data sets side by side, popularity first."""
+        labels = {row.method: row.label for row in self.rows}
+        most = max(len(row.seeds) for row in self.rows)
+        lines = []
+        for method in sorted(labels, key=lambda method: method != POPULARITY):
+            found = [next((row for row in rows if row.method == method), None) for rows in groups.values()]
+            centralised = any(row is not None and row.kind == "centralised" for row in found)
+            name = Entry(labels[method] + (", centralised" if centralised else ""))
+            lines.append([name, *(_overview_entry(row, most) for row in found)])
+        notes = [
+            f"{' / '.join(SHOWN)} in percent among 99 candidates, mean over seeds; in brackets the published figures. "
+            f"A raised number says over how many seeds a method has run where it is less than {most}. {VERSUS}",
+            f"Test: {self.test}.",
+        ]
+        return Table("main-overview", "Every method on every data set", ["method", *groups], lines, notes, self.command)
+
+    def _table(self, dataset: str, rows: Sequence[Row]) -> Table:
+        lines = [
+            [
+                Entry(row.label, hint=row.kind),
+                *both_rankings(row),
+                seeds_entry(row),
+                Entry(f"{row.seconds:.1f}", row.seconds),
+                Entry(row.about, hint=", ".join(row.folders)),
+            ]
+            for row in rows
+        ]
+        how_many = "four" if len(table_metrics()) == 4 else str(len(table_metrics()))
+        notes = [
+            "Percent, mean ± standard deviation over seeds; in brackets the published figure. Ranked among 99 sampled "
+            f"candidates, in the last {how_many} metric columns among all items.",
+            f"{MARKS} {VERSUS}",
+            f"Reported round: {' or '.join(sorted({SELECTIONS[row.selection] for row in rows}))}.",
+            f"Test: {self.test}.",
+            f"Published figures: {self.published}, quoted as printed.",
+            *left_out_notes(self.left_out.get(dataset)),
+            *self.caveats[dataset],
+            *(f"Settings: {row.heading}" for row in rows if row.heading),
+        ]
+        columns = ["method", *both_rankings_columns(), "seeds", "s per run", "settings"]
+        return Table(f"main-{dataset}", f"{dataset}: HR and NDCG of every method", columns, lines, notes, self.command)
+
+    def charts(self, records: Sequence[Record]) -> list[Chart]:
+        """Every method minus popularity, with intervals."""
+        charts = []
+        for dataset in self.by_dataset:
+            lines = {
+                metric: [
+                    difference_line(method_label(pair.first), pair.comparison)
+                    for pair in sorted(self.pairs, key=lambda pair: -pair.comparison.difference)
+                    if pair.is_about(dataset, metric)
+                ]
+                for metric in SHOWN
+            }
+            if any(lines.values()):
+                content = Differences(
+                    "difference from popularity, {metric}",
+                    "{metric} minus popularity, points",
+                    "← below popularity",
+                    "above →",
+                    lines,
+                )
+                title = f"{dataset}: every method minus popularity"
+                charts.append(
+                    Chart(f"versus-popularity-{dataset}", title, content, self.command, above=f"main-{dataset}")
+                )
+        return charts
+
+    def findings(self) -> dict[str, list[str]]:
+        """Which federated methods are above popularity, and which below."""
+        return {dataset: self._findings(dataset) for dataset in self.by_dataset}
+
+    def _findings(self, dataset: str, metric: str = "HR@10") -> list[str]:
+        federated = {row.method for row in self.rows if row.kind == "federated"}
+        pairs = [pair for pair in self.pairs if pair.is_about(dataset, metric) and pair.first in federated]
+        if not pairs:
+            return []
+        pairs.sort(key=lambda pair: -pair.comparison.difference)
+        words = {
+            1: "Above popularity",
+            0: "Not significantly different from popularity, with 95% intervals",
+            -1: "Below popularity",
+        }
+        sentences = []
+        for sign, text in words.items():
+            told = [pair for pair in pairs if pair.comparison.sign == sign]
+            if told:
+                names = (
+                    f"{method_label(pair.first)} ({points_text(pair.comparison, interval=sign == 0)})" for pair in told
+                )
+                sentences.append(f"{text} ({metric}, points): {', '.join(names)}.")
+        if not any(pair.comparison.sign > 0 for pair in pairs):
+            sentences.insert(0, "No federated method is significantly above popularity.")
+        return sentences
+
+
+def _overview_entry(row: Row | None, most: int) -> Entry:
+    if row is None:
+        return Entry("–")
+    cells = [row.cells["candidates"][metric] for metric in SHOWN]
+    text = " / ".join(f"{100 * cell.mean:.1f}{sign_text(cell.popularity)}" for cell in cells)
+    fewer = len(row.seeds) < most and not draws_nothing(row.method)
+    seeds = f" {''.join(RAISED[digit] for digit in str(len(row.seeds)))}" if fewer else ""
+    quoted = " / ".join(cell.published.value for cell in cells if cell.published)
+    return Entry(text + seeds, cells[0].mean, note=quoted, hint=", ".join(row.folders))
+
 
 @dataclass(frozen=True)
-class MainTableExperiment:
+class MainTableExperiment(Experiment):
     """Every method, and always popularity."""
 
-    name: ClassVar[str] = "main-table"
-
-    presets: Presets
-    datasets: tuple[str, ...]
-    methods: tuple[str, ...]
-    setting: Setting
-    seeds: int
-    seeds_of: Mapping[str, int] = field(default_factory=dict)
-    """Other numbers of seeds, by method or dataset/method; 0 leaves it out, and the table says so."""
+    name = "main-table"
+    help = "every method on every data set, beside popularity and the published figures"
+    document = MainTable
+    title = "Main table"
+    about = "Every method beside popularity and the published figure. Sort by any column; hover a value for its test."
+    settings = "tuned"
+    options = (Option("--seeds-of", "NAME=N,…", SEEDS_OF_HELP, ""),)
+    page_place = 10
+    findings_place = 10
 
     @cached_property
-    def entries(self) -> list[Entry]:
+    def setting(self) -> Setting:
+        """The one setting of all rows."""
+        if len(self.scope.settings) != 1:
+            found = ",".join(self.scope.settings)
+            raise ConfigError(f"The main table takes one of the settings {', '.join(SETTINGS)}. Found {found}.")
+        return self.scope.settings[0]
+
+    @cached_property
+    def plans(self) -> list[RowPlan]:
         """Which rows."""
-        methods = list(dict.fromkeys((POPULARITY, *self.methods)))
-        self.presets.check(methods)
+        scope = self.scope
+        methods = list(dict.fromkeys((POPULARITY, *scope.methods)))
+        scope.presets.check(methods)
         return [
-            entry_of(self.presets, dataset, method, self.setting, count, changes=self._validation(dataset))
-            for dataset in self.datasets
+            plan_row(scope.presets, dataset, method, self.setting, count, changes=self._validation(dataset))
+            for dataset in scope.datasets
             for method in methods
             if (count := self._seeds(dataset, method))
         ]
 
     def _validation(self, dataset: str) -> list[Assignment]:
         """One split for all rows: if one method's settings hold out a validation item, all do without it."""
-        chosen = [self.presets.origin(dataset, method, self.setting, 0).config for method in self.methods]
-        held_out = any(config.split.validation for config in chosen)
+        origins = [self.scope.presets.origin(dataset, method, self.setting, 0) for method in self.scope.methods]
+        held_out = any(origin.config.split.validation for origin in origins)
         return [("evaluation", "selection", "validation")] if held_out else []
 
+    @cached_property
+    def seeds_of(self) -> dict[str, int]:
+        """Other numbers of seeds, by method or dataset/method; 0 leaves it out, and the table says so."""
+        found = {}
+        known = {f"{dataset}/{method}" for dataset in self.scope.datasets for method in self.scope.methods}
+        for part in filter(None, self.option("seeds_of").split(",")):
+            name, _, count = part.partition("=")
+            if name not in {*known, *self.scope.methods}:
+                find_method(name.rpartition("/")[2])
+            if not count.isdigit():
+                raise ConfigError(f"--seeds-of takes NAME=N, as in gpfedrec=2. Found '{part}'.")
+            found[name] = int(count)
+        return found
+
     def _seeds(self, dataset: str, method: str) -> int:
-        return self.seeds_of.get(f"{dataset}/{method}", self.seeds_of.get(method, self.seeds))
+        return self.seeds_of.get(f"{dataset}/{method}", self.seeds_of.get(method, self.scope.seeds))
 
     def configs(self) -> list[Config]:
         """Which runs."""
-        return [origin.config for entry in self.entries for origin in entry.origins]
-
-    def measurements(self, root: Path) -> list[Task]:
-        """Nothing beyond training."""
-        return []
+        return configs_of(self.plans)
 
     def reduce(self, root: Path, records: dict[str, Record], command: str) -> MainTable:
         """Which numbers: means over seeds, paired tests within each data set and metric, marks where they say so."""
         rows: list[Row] = []
         pairs: list[Pair] = []
-        datasets = list(dict.fromkeys(entry.dataset for entry in self.entries))
+        datasets = list(dict.fromkeys(plan.dataset for plan in self.plans))
         for dataset in datasets:
-            found = [load_runs(root, entry, records) for entry in self.entries if entry.dataset == dataset]
+            found = [plan.load(root, records) for plan in self.plans if plan.dataset == dataset]
             present = [runs for runs in found if runs is not None]
-            tests = _tests(dataset, present)
+            tests = pairs_of(dataset, present)
             pairs += tests
             rows += [_row(runs, tests) for runs in _in_order(present)]
-        rows = [_mark(row, rows, pairs) for row in rows]
+        rows = [mark_best(row, rows, pairs) for row in rows]
         caveats = {name: caveats_for(name) for name in datasets}
-        missing = left_out(self.entries, records)
-        for dataset in self.datasets:
-            unwanted = [f"{method} (not run)" for method in self.methods if not self._seeds(dataset, method)]
-            missing.setdefault(shown_name(dataset), []).extend(unwanted)
+        missing = left_out(self.plans, records)
+        for dataset in self.scope.datasets:
+            unwanted = [method_label(method) for method in self.scope.methods if not self._seeds(dataset, method)]
+            missing.setdefault(shown_name(dataset), []).extend(f"{label} (not run)" for label in unwanted)
         return MainTable(command, self.setting, FAMILY_TEST, SOURCE, caveats, missing, rows, pairs)
 
 
 def _in_order(present: list[Runs]) -> list[Runs]:
     """Federated methods first, references last: the order of the table."""
     order = {"federated": 0, "centralised": 1, "reference": 2}
-    return sorted(present, key=lambda runs: order[METHODS[runs.entry.method].kind])
-
-
-def _tests(dataset: str, present: Sequence[Runs]) -> list[Pair]:
-    """All pairs of federated methods, and everybody against popularity; each data set and metric is one family."""
-    federated = [runs for runs in present if METHODS[runs.entry.method].kind == "federated"]
-    reference = [runs for runs in present if runs.entry.method == POPULARITY]
-    couples = list(combinations(federated, 2))
-    couples += [(runs, reference[0]) for runs in present if reference and runs.entry.method != POPULARITY]
-    named = {(first.entry.method, second.entry.method): (first, second) for first, second in couples}
-    return [
-        Pair(dataset, against, metric, *names, comparison)
-        for against in AGAINST
-        for metric in METRICS
-        for names, comparison in family(named, against, metric).items()
-    ]
+    return sorted(present, key=lambda runs: order[find_method(runs.plan.method).kind])
 
 
 def _row(runs: Runs, tests: Sequence[Pair]) -> Row:
-    method, dataset = runs.entry.method, runs.entry.dataset
+    method, dataset = runs.plan.method, runs.plan.dataset
     versus = {
         (pair.against, pair.metric): pair.comparison
         for pair in tests
@@ -165,37 +291,6 @@ def _row(runs: Runs, tests: Sequence[Pair]) -> Row:
             )
             for metric, cell in metrics.items()
         }
-        for against, metrics in cells_of(runs).items()
+        for against, metrics in runs.cells().items()
     }
-    return row_of(runs, cells)
-
-
-def _mark(row: Row, rows: Sequence[Row], pairs: Sequence[Pair]) -> Row:
-    """Best and runner-up among the federated methods, each only if it is really above all that follow."""
-    if row.kind != "federated":
-        return row
-    signs = {
-        (pair.dataset, pair.against, pair.metric, *names): sign
-        for pair in pairs
-        for names, sign in (
-            ((pair.first, pair.second), pair.comparison.sign),
-            ((pair.second, pair.first), -pair.comparison.sign),
-        )
-    }
-    rivals = [other for other in rows if other.dataset == row.dataset and other.kind == "federated"]
-    cells: dict[Against, dict[str, Cell]] = {}
-    for against, metrics in row.cells.items():
-        cells[against] = {}
-        for metric, cell in metrics.items():
-            ranked = sorted(
-                (other for other in rivals if against in other.cells),
-                key=lambda other, against=against, metric=metric: -other.cells[against][metric].mean,  # type: ignore[misc]
-            )
-            place = [other.method for other in ranked].index(row.method)
-            below = [other.method for other in ranked[place + 1 :]]
-            beats = below and all(
-                signs.get((row.dataset, against, metric, row.method, other), 0) > 0 for other in below
-            )
-            mark = {0: "best", 1: "second"}.get(place) if beats else None
-            cells[against][metric] = replace(cell, mark=mark)  # type: ignore[arg-type]
-    return replace(row, cells=cells)
+    return runs.row(cells)

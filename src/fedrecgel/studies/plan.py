@@ -1,34 +1,31 @@
-"""Which runs an experiment needs, which of them are finished, and how long the rest may take."""
+"""Which runs an experiment needs, which of them are finished, how long the rest may take, and carrying it out."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from statistics import median
 
 from fedrecgel.data.split import Split
+from fedrecgel.engine.local import available_cores
 from fedrecgel.errors import FedrecgelError
+from fedrecgel.methods import method_label
 from fedrecgel.runs.config import Config
-from fedrecgel.runs.folder import RunFolder
+from fedrecgel.runs.folder import CHANGE_NO_NUMBER, RunFolder, settings_fingerprint
 from fedrecgel.runs.training import train_config
-from fedrecgel.studies.records import GENERALISATION, Record
+from fedrecgel.studies.records import GENERALISATION, Record, ResultsLog, finished_record
+from fedrecgel.studies.tasks import Task, TrainTask
+from fedrecgel.studies.workers import Outcome, run_tasks
 
-NOT_IDENTITY = {("checkpoint", "every"), ("data", "dir"), ("local", "workers")}
-"""Settings that change no number of a run."""
 PROBE_ROUNDS = 2
 
 
 def config_fingerprint(config: Config) -> str:
     """SHA-256 of every setting that can change a number."""
-    kept = {
-        section: {key: value for key, value in values.items() if (section, key) not in NOT_IDENTITY}
-        for section, values in config.to_dict().items()
-    }
-    return sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    return settings_fingerprint(config.to_dict(), CHANGE_NO_NUMBER)
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,7 @@ class Job:
     @property
     def label(self) -> str:
         """For people."""
-        return f"{self.config.data.name} {self.config.method.name} seed {self.config.run.seed}"
+        return f"{self.config.data.name} {method_label(self.config.method.name)} seed {self.config.run.seed}"
 
     def finished(self, root: Path) -> bool:
         """Whether the folder is complete."""
@@ -100,7 +97,7 @@ def estimate(jobs: Sequence[Job], records: Iterable[Record]) -> Estimate:
         if key in known:
             seconds += median(known[key]) * job.config.run.rounds * job.config.method.build().fraction
         else:
-            unknown.add(" ".join(key))
+            unknown.add(f"{key[0]} {method_label(key[1])}")
     return Estimate(seconds, tuple(sorted(unknown)))
 
 
@@ -118,3 +115,41 @@ def probe(job: Job, split: Split) -> float | None:
     a_round = median(line["seconds_train"] for line in result.history)
     an_evaluation = max(line["seconds_evaluate"] for line in result.history)
     return float(once + (rounds - short) * (a_round + an_evaluation / config.evaluation.every))
+
+
+def carry_out(
+    plan: Plan, jobs: int, stop: Event, watch: Callable[[Outcome], None], *, keep_models: bool = False
+) -> None:
+    """Run the missing jobs of a plan; every one of them, and finished ones not recorded yet, gets its line."""
+    record_finished(plan)
+    log = ResultsLog(plan.root)
+    of_task: dict[str, Job] = {}
+    tasks: list[Task] = []
+    for job in plan.missing:
+        of_task[str(plan.root / job.folder)] = job
+        tasks.append(TrainTask(job.label, _share_cores(job.config, jobs), plan.root / job.folder, keep_models))
+    for outcome in run_tasks(tasks, jobs, stop):
+        if isinstance(outcome.task, TrainTask) and outcome.status != "interrupted":
+            job = of_task[str(outcome.task.folder)]
+            failed = Record("failed", job.fingerprint, job.folder, job.config.to_dict(), None, error=outcome.message)
+            log.append(_record(plan.root, job) if outcome.status == "finished" else failed)
+        watch(outcome)
+
+
+def record_finished(plan: Plan) -> None:
+    """A line for every finished run that has none: another command made it, or was killed before it could write."""
+    log = ResultsLog(plan.root)
+    recorded = log.read()
+    for job in plan.jobs:
+        known = recorded.get(job.fingerprint)
+        if job.finished(plan.root) and (known is None or known.status != "finished"):
+            log.append(_record(plan.root, job))
+
+
+def _share_cores(config: Config, jobs: int) -> Config:
+    """The same run with its share of the cores; any number of workers gives the same bits."""
+    return replace(config, local=replace(config.local, workers=max(1, available_cores() // jobs)))
+
+
+def _record(root: Path, job: Job) -> Record:
+    return finished_record(root, job.folder, job.fingerprint, job.config.to_dict())

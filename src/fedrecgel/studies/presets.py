@@ -2,7 +2,8 @@
 
 published  the released defaults; FedRecGEL's radii from `configs/<dataset>.toml`
 tuned      `configs/<dataset>/<method>.toml` where it exists, else as `published`
-long       half of the clients per round, server rate 5e-3, 200 rounds: long enough to overfit, where the radii matter
+long       half of the clients per round, server rate 5e-3, 200 rounds: long enough to overfit, where the radii matter;
+           methods whose server has no rate keep their own way of averaging, references stay as published
 """
 
 from __future__ import annotations
@@ -15,16 +16,14 @@ from pathlib import Path
 from typing import Literal
 
 from fedrecgel.errors import ConfigError, unknown
-from fedrecgel.methods import METHODS
-from fedrecgel.runs.config import Config, lookup, read_config
+from fedrecgel.methods import find_method, method_label
+from fedrecgel.runs.config import Config, read_config
 
 Setting = Literal["published", "tuned", "long"]
 SETTINGS: tuple[Setting, ...] = ("published", "tuned", "long")
-LONG: tuple[tuple[str, str, object], ...] = (
-    ("method", "fraction", 0.5),
-    ("method", "server_lr", 5e-3),
-    ("run", "rounds", 200),
-)
+LONG = {"fraction": (0.5, "half of the clients"), "server_lr": (5e-3, "server rate 0.005")}
+"""What hyper-parameters are set to, in a method that has them, and how tables say so."""
+LONG_ROUNDS = 200
 
 Assignment = tuple[str, str, object]
 
@@ -54,8 +53,9 @@ class Presets:
         self, dataset: str, method: str, setting: Setting, seed: int, changes: Sequence[Assignment] = ()
     ) -> Origin:
         """The config of one run."""
-        kind = lookup("method", method, METHODS)
-        tuned, radii = self.folder / dataset / f"{method}.toml", self.folder / f"{dataset}.toml"
+        kind = find_method(method)
+        own = {entry.name for entry in fields(kind)}
+        tuned, radii = self.folder / dataset / f"{method_label(method)}.toml", self.folder / f"{dataset}.toml"
         path, about = None, "defaults"
         if setting == "tuned" and tuned.exists():
             path, about = tuned, tuned.as_posix()
@@ -66,14 +66,16 @@ class Presets:
         if self.data_dir is not None:
             given.append(("data", "dir", self.data_dir))
         if setting == "long" and kind.kind == "federated":
-            given += LONG
-            about = about.replace("defaults", "half of the clients, server rate 0.005, 200 rounds")
+            chosen = {key: LONG[key] for key in LONG if key in own}
+            given += [("method", key, value) for key, (value, _) in chosen.items()]
+            given.append(("run", "rounds", LONG_ROUNDS))
+            words = [*(text for _, text in chosen.values()), f"{LONG_ROUNDS} rounds"]
+            about = about.replace("defaults", ", ".join(words))
         if kind.one_round:
             given.append(("run", "rounds", 1))
         elif self.rounds is not None:
             given.append(("run", "rounds", self.rounds))
             about += f"; {self.rounds} rounds"
-        own = {entry.name for entry in fields(kind)}
         extra = [item for item in self.overrides if item[0] != "method" or item[1] in own]
         given += [*extra, *changes, ("run", "seed", seed)]
         if extra:
@@ -82,7 +84,7 @@ class Presets:
 
     def check(self, methods: Sequence[str]) -> None:
         """Refuse a hyper-parameter that none of the methods has."""
-        known = {entry.name for name in methods for entry in fields(METHODS[name])}
+        known = {entry.name for name in methods for entry in fields(find_method(name))}
         for section, key, _ in self.overrides:
             if section == "method" and key not in known:
                 raise ConfigError(unknown("key", key, known, "in [method] of any method of this experiment"))

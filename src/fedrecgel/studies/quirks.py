@@ -5,26 +5,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
 
-from fedrecgel.methods import METHODS
+from fedrecgel.display.tabular import Entry, Table
+from fedrecgel.methods import find_method, method_label
 from fedrecgel.runs.config import Config
 from fedrecgel.studies.cells import (
+    AGAINST,
+    SHOWN,
     Against,
-    Entry,
     Row,
+    RowPlan,
     Runs,
-    cells_of,
+    configs_of,
     differences,
-    entry_of,
     left_out,
-    load_runs,
-    row_of,
+    load_group,
+    plan_row,
+    table_metrics,
 )
-from fedrecgel.studies.presets import Assignment, Presets
+from fedrecgel.studies.experiment import Document, Experiment, Option, names_in
+from fedrecgel.studies.presets import Assignment
 from fedrecgel.studies.records import Record
+from fedrecgel.studies.rows import (
+    ONE_SEED,
+    both_rankings,
+    both_rankings_columns,
+    compared,
+    difference_entry,
+    left_out_notes,
+    points_text,
+    popularity_line,
+    seeds_entry,
+)
 from fedrecgel.studies.statistics import TEST, Comparison
-from fedrecgel.studies.tasks import Task
 
 CORRECTED, LEAKY, ALL, PICKED = "corrected", "leaky negatives", "all native", "native defaults, picked on test"
 KINDS = ("single", "leaky", "native", "picked")
@@ -46,10 +59,9 @@ class QuirkRow:
 
 
 @dataclass(frozen=True)
-class Quirks:
+class Quirks(Document):
     """The reduced experiment."""
 
-    command: str
     test: str
     rows: list[QuirkRow]
     popularity: dict[str, dict[Against, dict[str, float]]]
@@ -57,78 +69,133 @@ class Quirks:
     left_out: dict[str, list[str]]
     """Of each data set: rows without a finished run."""
 
+    def tables(self) -> list[Table]:
+        """One per data set."""
+        return [self._table(dataset) for dataset in dict.fromkeys(item.row.dataset for item in self.rows)]
+
+    def _table(self, dataset: str) -> Table:
+        lines = [
+            [
+                Entry(f"{method_label(item.row.method)}, {item.row.label}", hint=", ".join(item.row.folders)),
+                *both_rankings(item.row),
+                *(difference_entry(compared(item.worth, metric)) for metric in SHOWN),
+                seeds_entry(item.row),
+            ]
+            for item in self.rows
+            if item.row.dataset == dataset
+        ]
+        popularity = self.popularity[dataset]
+        lines.append(
+            popularity_line(popularity[against].get(metric) for against in AGAINST for metric in table_metrics())
+        )
+        columns = ["method and quirk", *both_rankings_columns()]
+        columns += [*(f"minus corrected, {metric}" for metric in SHOWN), "seeds"]
+        notes = [
+            f"'{CORRECTED}' has the settings of the main table, over the seeds given here. Other rows change what they "
+            f"name and nothing else: '{LEAKY}' never draws a held-out item as a negative, '{ALL}' is this and every "
+            f"value of the native variant, rates and sizes included. '{PICKED}' has all this at default instead of "
+            "tuned settings, trains on the validation item, too, and reports the best round on the test item, which "
+            "is cheating: what some of the released codes do, not each.",
+            "Percent, mean ± standard deviation over seeds. Differences in points with a 95% bootstrap interval over "
+            f"users and seeds, adjusted p and Cohen's d over users. {ONE_SEED}",
+            f"Test: {self.test}.",
+            *left_out_notes(self.left_out.get(dataset)),
+        ]
+        title = f"{dataset}: what quirks of the released codes are worth"
+        return Table(f"quirks-{dataset}", title, columns, lines, notes, self.command)
+
+    def findings(self) -> dict[str, list[str]]:
+        """Which quirks change results, which do not, and which were not tested."""
+        return {dataset: self._findings(dataset) for dataset in dict.fromkeys(item.row.dataset for item in self.rows)}
+
+    def _findings(self, dataset: str, metric: str = "NDCG@10") -> list[str]:
+        worth = [
+            (f"{method_label(item.row.method)}, {item.row.label}", comparison)
+            for item in self.rows
+            if item.row.dataset == dataset and (comparison := compared(item.worth, metric)) is not None
+        ]
+        groups = {
+            f"Quirks that change {metric} significantly, in points": [item for item in worth if item[1].sign],
+            "Quirks that do not": [item for item in worth if not item[1].sign and not item[1].one_seed],
+            f"Quirks run with one seed, so not tested; {metric}, points": [item for item in worth if item[1].one_seed],
+        }
+        return [
+            f"{text}: {'; '.join(f'{name} {points_text(comparison)}' for name, comparison in told)}."
+            for text, told in groups.items()
+            if told
+        ]
+
 
 @dataclass(frozen=True)
-class QuirksExperiment:
+class QuirksExperiment(Experiment):
     """For each method the corrected row of the main table, and rows that differ from it in quirks only.
 
     One row is apart: all native options at default instead of tuned settings, and the round picked on the test item.
     """
 
-    name: ClassVar[str] = "quirks"
-
-    presets: Presets
-    datasets: tuple[str, ...]
-    methods: tuple[str, ...]
-    seeds: int
-    kinds: tuple[str, ...] = KINDS
-    """Which rows beside the corrected one."""
+    name = "quirks"
+    help = "what quirks of the released codes are worth, each against the corrected method"
+    document = Quirks
+    title = "What quirks are worth"
+    about = "Options of the released codes that change results, each against the corrected method."
+    settings = None
+    options = (Option("--rows", "A,B", f"beside the corrected one (default {','.join(KINDS)})", ",".join(KINDS)),)
+    page_place = 20
+    findings_place = 40
 
     @cached_property
-    def entries(self) -> dict[tuple[str, str], list[Entry]]:
+    def plans(self) -> dict[tuple[str, str], list[RowPlan]]:
         """Which rows of each data set and method."""
-        self.presets.check(self.methods)
+        self.scope.presets.check(self.scope.methods)
+        kinds = names_in("row", self.option("rows"), KINDS)
         return {
-            (dataset, method): self._rows(dataset, method)
-            for dataset in self.datasets
-            for method in self.methods
-            if METHODS[method].kind == "federated"
+            (dataset, method): self._rows(dataset, method, kinds)
+            for dataset in self.scope.datasets
+            for method in self.scope.methods
+            if find_method(method).kind == "federated"
         }
 
-    def _rows(self, dataset: str, method: str) -> list[Entry]:
+    def _rows(self, dataset: str, method: str, kinds: tuple[str, ...]) -> list[RowPlan]:
         native = [LEAK, *_native(method)]
         rows: dict[str, list[Assignment]] = {CORRECTED: []}
-        if "single" in self.kinds:
+        if "single" in kinds:
             rows |= single_quirks(method)
-        if "leaky" in self.kinds:
+        if "leaky" in kinds:
             rows[LEAKY] = [LEAK]
-        if "native" in self.kinds and _native(method):
+        if "native" in kinds and _native(method):
             rows[ALL] = native
         validation: Assignment = ("evaluation", "selection", "validation")
+        presets, seeds = self.scope.presets, self.scope.seeds
         made = [
-            entry_of(self.presets, dataset, method, "tuned", self.seeds, label=label, changes=[validation, *changes])
+            plan_row(presets, dataset, method, "tuned", seeds, label=label, changes=[validation, *changes])
             for label, changes in rows.items()
         ]
-        if "picked" in self.kinds:
+        if "picked" in kinds:
             changes = [("evaluation", "selection", "test"), *native]
-            made.append(entry_of(self.presets, dataset, method, "published", self.seeds, label=PICKED, changes=changes))
+            made.append(plan_row(presets, dataset, method, "published", seeds, label=PICKED, changes=changes))
         return made
 
     def configs(self) -> list[Config]:
         """Which runs."""
-        return [origin.config for group in self.entries.values() for entry in group for origin in entry.origins]
-
-    def measurements(self, root: Path) -> list[Task]:
-        """Nothing beyond training."""
-        return []
+        return configs_of(plan for group in self.plans.values() for plan in group)
 
     def reduce(self, root: Path, records: dict[str, Record], command: str) -> Quirks:
         """Which numbers: means over seeds, and each row against the corrected one, corrected over a method's rows."""
         rows: list[QuirkRow] = []
         popularity: dict[str, dict[Against, dict[str, float]]] = {}
-        for group in self.entries.values():
-            found = {entry.label: runs for entry in group if (runs := load_runs(root, entry, records)) is not None}
+        for group in self.plans.values():
+            found = load_group(root, group, records)
             worth = differences(_pairs(found))
             for label, runs in found.items():
-                rows.append(QuirkRow(row_of(runs, cells_of(runs)), worth.get(label, {})))
-                popularity.setdefault(runs.entry.dataset, _popularity(runs.records[0]))
-        missing = left_out((entry for group in self.entries.values() for entry in group), records)
+                rows.append(QuirkRow(runs.row(), worth.get(label, {})))
+                popularity.setdefault(runs.plan.dataset, _popularity(runs.records[0]))
+        missing = left_out((plan for group in self.plans.values() for plan in group), records)
         return Quirks(command, FAMILY_TEST, rows, popularity, missing)
 
 
 def single_quirks(method: str) -> dict[str, list[Assignment]]:
     """The native options of a method one by one, by what they set."""
-    native = METHODS[method].variants.get(NATIVE, {})
+    native = find_method(method).variants.get(NATIVE, {})
     return {
         f"{key} = {value}".lower(): [("method", key, value)]
         for key, value in native.items()
@@ -138,7 +205,7 @@ def single_quirks(method: str) -> dict[str, list[Assignment]]:
 
 def _native(method: str) -> list[Assignment]:
     """The native variant, each of its values on top of a tuned one."""
-    native = METHODS[method].variants.get(NATIVE, {})
+    native = find_method(method).variants.get(NATIVE, {})
     return [("method", "variant", NATIVE), *(("method", key, value) for key, value in native.items())] if native else []
 
 

@@ -336,51 +336,38 @@
   }
 
   // --- the figures of the page ----------------------------------------------------------------------------------------
-  const percent = (values) => values.map((v) => 100 * v);
   const figures = {
     curves(figure, found) {
-      let metric = Object.keys(found.metrics)[0];
-      const chart = () => ({
-        label: `${metric} over rounds`, left: metric === "loss" ? "training loss" : `${metric}, %`, bottom: "round", digits: metric === "loss" ? 4 : 2,
-        series: found.metrics[metric].map((s) => {
-          const view = metric === "loss" ? (v) => v : percent;
-          return { name: s.label, colour: colour(s.method), width: s.method === "fedrecgel" ? 3 : 2, x: s.rounds, y: view(s.mean), low: view(s.low), high: view(s.high) };
-        }),
-        references: found.popularity[metric] === undefined ? [] : [{ name: "popularity", colour: "var(--reference)", y: 100 * found.popularity[metric] }],
-      });
+      let name = Object.keys(found.panels)[0];
+      const chart = () => {
+        const panel = found.panels[name];
+        return {
+          label: `${name} over ${found.bottom}s`, left: panel.left, bottom: found.bottom, digits: panel.digits,
+          series: panel.lines.map((s) => ({ name: s.label, colour: colour(s.method), width: s.method === "fedrecgel" ? 3 : 2, x: s.x, y: s.mean, low: s.low, high: s.high })),
+          references: panel.popularity === null ? [] : [{ name: "popularity", colour: "var(--reference)", y: panel.popularity }],
+        };
+      };
       const draw = lineChart(figure.querySelector(".plot"), figure.querySelector(".legend"), chart);
-      choice(figure.querySelector(".switches"), Object.keys(found.metrics).map((m) => [m, m]), metric, (m) => { metric = m; draw(); });
+      choice(figure.querySelector(".switches"), Object.keys(found.panels).map((m) => [m, m]), name, (m) => { name = m; draw(); });
     },
-    versus(figure, found) {
-      let metric = Object.keys(found)[0];
-      const draw = () => forest(figure.querySelector(".plot"), () => ({ label: `difference from popularity, ${metric}`, bottom: `${metric} minus popularity, points`, leftSide: "← below popularity", rightSide: "above →", rows: found[metric] }));
-      draw();
-      choice(figure.querySelector(".switches"), Object.keys(found).map((m) => [m, m]), metric, (m) => { metric = m; for (const again of redraws) again(); });
+    differences(figure, found) {
+      let metric = Object.keys(found.metrics)[0];
+      const fill = (text) => text.replace("{metric}", metric);
+      forest(figure.querySelector(".plot"), () => ({ label: fill(found.label), bottom: fill(found.bottom), leftSide: found.left_side, rightSide: found.right_side, rows: found.metrics[metric] }));
+      choice(figure.querySelector(".switches"), Object.keys(found.metrics).map((m) => [m, m]), metric, (m) => { metric = m; for (const again of redraws) again(); });
     },
-    ablation(figure, found) {
-      let metric = Object.keys(found)[0];
-      forest(figure.querySelector(".plot"), () => ({ label: `full method minus variant, ${metric}`, bottom: `full minus variant, ${metric}, points`, leftSide: "← variant better", rightSide: "full better →", rows: found[metric] }));
-      choice(figure.querySelector(".switches"), Object.keys(found).map((m) => [m, m]), metric, (m) => { metric = m; for (const again of redraws) again(); });
-    },
-    sensitivity(figure, found) {
+    steps(figure, found) {
       const order = found.values.map((_, i) => i);
-      const line = (metric, axis, ink, dash) => ({ name: metric, axis, colour: ink, dash, x: order, y: percent(found.metrics[metric].mean), low: percent(found.metrics[metric].low), high: percent(found.metrics[metric].high) });
+      const side = (s) => s.right ? "right" : "left", ink = (s) => `var(--c${s.colour})`;
       lineChart(figure.querySelector(".plot"), figure.querySelector(".legend"), () => ({
-        label: `HR@10 and NDCG@10 over ${found.radius}`, left: "HR@10, %", right: "NDCG@10, %", bottom: found.radius, xName: (i) => found.values[i],
-        xTicks: found.values.map((v, i) => [i, String(v)]),
-        series: [line("HR@10", "left", "var(--c0)"), line("NDCG@10", "right", "var(--c1)", "7 4")],
-        references: [{ name: "popularity HR@10", axis: "left", colour: "color-mix(in srgb, var(--c0) 55%, var(--reference))", y: 100 * found.popularity["HR@10"] }, { name: "popularity NDCG@10", axis: "right", colour: "color-mix(in srgb, var(--c1) 55%, var(--reference))", dash: "2 4", y: 100 * found.popularity["NDCG@10"] }],
+        label: found.label, left: found.left, right: found.right ?? undefined, bottom: found.bottom, digits: found.digits,
+        xName: (i) => found.values[i], xTicks: found.values.map((v, i) => [i, String(v)]),
+        series: found.lines.map((s) => ({ name: s.name, axis: side(s), colour: ink(s), dash: s.right ? "7 4" : undefined, x: order, y: s.mean, low: s.low, high: s.high })),
+        references: found.lines.filter((s) => s.popularity !== null).map((s) => ({ name: `popularity ${s.name}`, axis: side(s), colour: `color-mix(in srgb, ${ink(s)} 55%, var(--reference))`, dash: s.right ? "2 4" : undefined, y: s.popularity })),
       }));
     },
-    gap(figure, found) {
-      const order = found.values.map((_, i) => i);
-      lineChart(figure.querySelector(".plot"), figure.querySelector(".legend"), () => ({
-        label: `losses over ${found.radius}`, left: "loss", bottom: found.radius, digits: 4, xName: (i) => found.values[i], xTicks: found.values.map((v, i) => [i, String(v)]),
-        series: [{ name: "training", colour: "var(--c2)", x: order, y: found.train }, { name: "held-out", colour: "var(--c3)", x: order, y: found.heldout }],
-      }));
-    },
-    traffic(figure, found) { bars(figure.querySelector(".plot"), found); },
-    landscape(figure, found) {
+    traffic(figure, found) { bars(figure.querySelector(".plot"), found.rows); },
+    surfaces(figure, found) {
       let index = Math.max(0, found.magnitudes.indexOf(1)), mode = "rise";
       const redrawAll = [];
       const state = { yaw: 0.75, pitch: 0.62, changed: () => { for (const d of redrawAll) d(); } };

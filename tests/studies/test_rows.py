@@ -3,15 +3,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.report.documents import ABOVE, document_of, row_of
+from tests.documents import ABOVE, document_of, row_of
 
-from fedrecgel.report.tables import difference_text, tables_of
+from fedrecgel.studies.rows import difference_text
 
 
 def test_the_overview_shows_all_data_sets_popularity_first() -> None:
     shop = [row_of("shop", "fedncf", 0.9256), row_of("shop", "popularity", 0.5)]
     club = [row_of("club", "popularity", 0.25), row_of("club", "ials", 0.75, "centralised", seeds=3)]
-    overview, *per_dataset = tables_of(document_of(*shop, *club))
+    overview, *per_dataset = document_of(*shop, *club).tables()
     assert len(per_dataset) == 2
     assert overview.markdown().splitlines()[2:7] == [
         "| method | shop | club |",
@@ -37,8 +37,8 @@ def test_no_p_is_rounded_to_the_level(p: float, text: str) -> None:
 
 def test_rows_without_results_are_named() -> None:
     document = replace(document_of(row_of("shop", "popularity", 0.5)), left_out={"shop": ["fedmf (failed)"]})
-    assert "Rows without results: fedmf (failed)." in tables_of(document)[0].notes
+    assert "Rows without results: fedmf (failed)." in document.tables()[0].notes
 
 
 def test_one_data_set_needs_no_overview() -> None:
-    assert [table.name for table in tables_of(document_of(row_of("shop", "popularity", 0.5)))] == ["main-shop"]
+    assert [table.name for table in document_of(row_of("shop", "popularity", 0.5)).tables()] == ["main-shop"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedrecgel.studies.cells import METRICS, Cell, Row
+from fedrecgel.studies.cells import Cell, Row, table_metrics
 from fedrecgel.studies.main_table import MainTable
 from fedrecgel.studies.published import PublishedCell
 from fedrecgel.studies.statistics import Comparison
@@ -26,7 +26,7 @@ def row_of(dataset: str, method: str, mean: float, kind: str = "federated", *, s
         up=0.0,
         down=0.0,
         leaves_device=[],
-        cells={"candidates": dict.fromkeys(METRICS, cell)},
+        cells={"candidates": dict.fromkeys(table_metrics(), cell)},
         folders=[],
     )
 

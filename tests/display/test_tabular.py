@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrecgel.report.table import Entry, Table
+from fedrecgel.display.tabular import Entry, Table
 
 TABLE = Table(
     "t",

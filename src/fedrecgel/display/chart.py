@@ -1,0 +1,158 @@
+"""What a chart shows, in the units it is shown in: the page's script and matplotlib draw the same values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+
+@dataclass(frozen=True)
+class BandLine:
+    """A line of means, and the band around it."""
+
+    label: str
+    method: str
+    """Whose colour it has."""
+    x: Sequence[float]
+    mean: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Lines over common axes."""
+
+    left: str
+    """Of the vertical axis."""
+    lines: Sequence[BandLine]
+    popularity: float | None = None
+    """A dashed line at this height."""
+    digits: int = 2
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Lines with bands: panels side by side on paper, behind a switch on the page."""
+
+    kind: ClassVar[str] = "curves"
+
+    bottom: str
+    """Of the horizontal axis."""
+    panels: Mapping[str, Panel]
+    """By what they show."""
+
+
+@dataclass(frozen=True)
+class StepLine:
+    """A line over the steps of a grid."""
+
+    name: str
+    mean: Sequence[float]
+    colour: int
+    """Of the page's colours."""
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+    right: bool = False
+    """Dashed, and read on the right axis."""
+    popularity: float | None = None
+    """A dotted line at this height."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Lines over the values of a grid, evenly spaced, on one vertical axis or two."""
+
+    kind: ClassVar[str] = "steps"
+
+    label: str
+    """What it shows, for readers who do not see it."""
+    bottom: str
+    values: Sequence[float]
+    left: str
+    lines: Sequence[StepLine]
+    right: str | None = None
+    digits: int = 2
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A line of a forest plot, in points."""
+
+    name: str
+    difference: float
+    low: float
+    high: float
+    sign: int
+    """Of a difference that a test calls real; else 0."""
+    details: Sequence[tuple[str, str]]
+    """Shown on hover."""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """A forest plot: differences with intervals, for one metric at a time."""
+
+    kind: ClassVar[str] = "differences"
+
+    label: str
+    """What it shows, for readers who do not see it; {metric} stands for the metric."""
+    bottom: str
+    """Of the horizontal axis; {metric} stands for the metric."""
+    left_side: str
+    right_side: str
+    metrics: Mapping[str, Sequence[Difference]]
+
+
+@dataclass(frozen=True)
+class ModelSurfaces:
+    """The loss around one model."""
+
+    method: str
+    loss: float
+    """At the model."""
+    surfaces: Sequence[Sequence[Sequence[float | None]]]
+    """A square grid for every magnitude; None where it is not finite."""
+
+
+@dataclass(frozen=True)
+class Surfaces:
+    """Surfaces of several models, each at every magnitude."""
+
+    kind: ClassVar[str] = "surfaces"
+
+    magnitudes: Sequence[float]
+    models: Sequence[ModelSurfaces]
+
+
+@dataclass(frozen=True)
+class Contours(Surfaces):
+    """The same from above; on the page these stand below the surfaces anyway."""
+
+    kind: ClassVar[str] = "contours"
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bars of megabytes up and down."""
+
+    kind: ClassVar[str] = "traffic"
+
+    rows: Sequence[Mapping[str, object]]
+    """Each with name, up and down."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure with its name."""
+
+    name: str
+    """For file names and the page."""
+    title: str
+    content: Curves | Steps | Differences | Surfaces | Traffic
+    command: str
+    """What makes it."""
+    above: str = ""
+    """On the page it stands above the table of this name, or above all."""
+    where: Literal["page and paper", "page", "paper"] = "page and paper"

@@ -1,0 +1,162 @@
+"""Figures for papers, drawn by matplotlib from the same numbers as the page's: PNG, SVG and PDF."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import singledispatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from fedrecgel.display.chart import Chart, Contours, Curves, Differences, Steps, Surfaces
+from fedrecgel.storage import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMATS = ("png", "svg", "pdf")
+COLOURS = ("#3557e0", "#d9480f", "#0a8f6a", "#b5179e", "#9a6b00", "#0284a8", "#7048e8", "#c92a4b", "#5f7a1f", "#7a5c48")
+REFERENCE = "#6b7280"
+FEW = 12
+"""So many points are marked one by one."""
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e3e6ee",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "svg.hashsalt": "fedrecgel",  # the same file from the same numbers
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+    "savefig.dpi": 200,
+}
+
+
+def draw_all(charts: Iterable[Chart], folder: Path) -> int:
+    """Draw these charts; returns how many they are."""
+    drawn = 0
+    with mpl.rc_context(STYLE):
+        for chart in charts:
+            figure = Figure(layout="constrained")
+            draw(chart.content, figure)
+            for suffix in FORMATS:
+                _save(figure, folder / f"{chart.name}.{suffix}")
+            drawn += 1
+    return drawn
+
+
+def _save(figure: Figure, path: Path) -> None:
+    undated: dict[str, Any] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[path.suffix[1:]]
+    write_atomically(path, lambda place: figure.savefig(place, format=path.suffix[1:], metadata=undated))
+
+
+@singledispatch
+def draw(content: object, figure: Figure) -> None:
+    """Draw what a chart shows."""
+    raise TypeError(f"{type(content).__name__} is drawn on the page only")
+
+
+@draw.register
+def _curves(content: Curves, figure: Figure) -> None:
+    """Panels side by side, popularity dashed."""
+    panels = content.panels.values()
+    figure.set_size_inches(3.2 * len(panels), 2.6)
+    for axes, panel in zip(_row(figure, len(panels)), panels, strict=True):
+        for colour, line in zip(_colours(len(panel.lines)), panel.lines, strict=True):
+            style = "o-" if len(line.mean) <= FEW else "-"
+            axes.plot(line.x, line.mean, style, color=colour, label=line.label, markersize=3)
+            axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
+        if panel.popularity is not None:
+            axes.axhline(panel.popularity, color=REFERENCE, linestyle="--", label="popularity")
+        axes.set(xlabel=content.bottom, ylabel=panel.left)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)))
+
+
+@draw.register
+def _differences(content: Differences, figure: Figure) -> None:
+    """Differences in points with intervals; filled where the test calls them real."""
+    metrics = {metric: rows for metric, rows in content.metrics.items() if rows}
+    n_rows = max(len(rows) for rows in metrics.values())
+    figure.set_size_inches(3.4 * len(metrics), 0.9 + 0.28 * n_rows)
+    for axes, (metric, rows) in zip(_row(figure, len(metrics)), metrics.items(), strict=True):
+        axes.axvline(0, color=REFERENCE, linewidth=1)
+        for place, row in enumerate(rows):
+            colour = {1: "#0a7f57", -1: "#c2410c", 0: REFERENCE}[row.sign]
+            axes.plot([row.low, row.high], [place, place], color=colour)
+            axes.plot(row.difference, place, "o", color=colour, markerfacecolor=colour if row.sign else "white")
+        axes.set(yticks=range(len(rows)), yticklabels=[row.name for row in rows], xlabel=f"{metric}, points")
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+
+
+@draw.register
+def _steps(content: Steps, figure: Figure) -> None:
+    """Lines over a grid, on the left axis or the right one."""
+    figure.set_size_inches(3.6, 2.6)
+    left = figure.subplots()
+    right = left.twinx() if content.right is not None else left
+    right.grid(visible=right is left)
+    places = range(len(content.values))
+    for line in content.lines:
+        axes, colour = right if line.right else left, COLOURS[line.colour]
+        axes.plot(places, line.mean, "s--" if line.right else "o-", color=colour, markersize=3.5)
+        if line.low is not None and line.high is not None:
+            axes.fill_between(places, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
+        if line.popularity is not None:
+            axes.axhline(line.popularity, color=colour, linestyle=":", linewidth=1)
+        axes.set_ylabel((content.right or "") if line.right else content.left, color=colour)
+    left.set(xticks=places, xticklabels=[f"{value:g}" for value in content.values], xlabel=content.bottom)
+    if any(line.popularity is not None for line in content.lines):
+        left.set_title("dotted: popularity", fontsize=7, color=REFERENCE)
+
+
+@draw.register
+def _surfaces(content: Surfaces, figure: Figure) -> None:
+    """A row of magnitudes for each method."""
+    models, magnitudes = content.models, content.magnitudes
+    figure.set_size_inches(2.4 * len(magnitudes), 2.5 * len(models))
+    for row, model in enumerate(models):
+        for column, magnitude in enumerate(magnitudes):
+            axes: Any = figure.add_subplot(
+                len(models), len(magnitudes), row * len(magnitudes) + column + 1, projection="3d"
+            )
+            x, y, z = _mesh(model.surfaces[column], magnitude)
+            axes.plot_surface(x, y, z, cmap="viridis", linewidth=0.2, edgecolor="#ffffff55")
+            axes.set_title(f"{model.method}, ±{magnitude:g}", fontsize=8)
+            axes.tick_params(labelsize=6)
+
+
+@draw.register
+def _contours(content: Contours, figure: Figure) -> None:
+    """The same from above."""
+    models, magnitudes = content.models, content.magnitudes
+    figure.set_size_inches(2.2 * len(magnitudes), 2.0 * len(models))
+    panels = figure.subplots(len(models), len(magnitudes), squeeze=False)
+    for model, row in zip(models, panels, strict=True):
+        for magnitude, grid, axes in zip(magnitudes, model.surfaces, row, strict=True):
+            x, y, z = _mesh(grid, magnitude)
+            if np.ptp(z[np.isfinite(z)]) > 0:
+                axes.contourf(x, y, z, 12, cmap="viridis")
+            axes.plot(0, 0, "o", color="#d9480f", markerfacecolor="white", markersize=4)
+            axes.grid(visible=False)
+            axes.tick_params(labelsize=6)
+            axes.set_title(f"{model.method}, ±{magnitude:g}", fontsize=8)
+
+
+def _mesh(grid: Sequence[Sequence[float | None]], magnitude: float) -> tuple[Any, Any, Any]:
+    steps = np.linspace(-magnitude, magnitude, len(grid))
+    x, y = np.meshgrid(steps, steps)
+    return x, y, np.array([[np.nan if value is None else value for value in row] for row in grid])
+
+
+def _row(figure: Figure, count: int) -> list[Axes]:
+    return list(figure.subplots(1, count, squeeze=False)[0])
+
+
+def _colours(count: int) -> list[str]:
+    return [COLOURS[index % len(COLOURS)] for index in range(count)]
