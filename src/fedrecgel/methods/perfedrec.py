@@ -259,7 +259,7 @@ class PerFedRec(Method):
 
     def score(self, private: State, down: Download, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
         """The mean of the predictions of the global, the cluster's and, right after training, the local model."""
-        at, own = private.tables["rated"].padded()
+        at, own = private.tables["rated"].pad()
         both = torch.cat([items, at], dim=1)
         local = down.tables["trained_on"].rows(both) + private.tables["local"].rows(both)
         models = [down.shared["items"][both], down.tables["model"].rows(both), local]

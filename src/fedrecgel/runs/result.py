@@ -101,7 +101,7 @@ class Result:
         write_tensors(folder.server, self.shared, {"item_ids": self.item_ids})
         rows = (self.train.ptr, self.train.items, self.train.counts)
         own = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in zip(TRAIN, rows, strict=True)}
-        write_tensors(folder.clients, {**self.clients.packed(), **own}, {"user_ids": self.user_ids})
+        write_tensors(folder.clients, {**self.clients.pack(), **own}, {"user_ids": self.user_ids})
         write_ranks(folder.ranks, self.ranks)
         write_text(folder.summary, json.dumps(self.summary, indent=1) + "\n")
 
@@ -130,5 +130,5 @@ def open_run(path: str | Path) -> Result:
         raise RunFolderError(f"'{path}' should hold the tensors of one run. Found files of something else.")
     ptr, items, counts = (clients.pop(name).numpy() for name in TRAIN)
     train = ItemSets(len(catalogue["item_ids"]), ptr, items, counts)
-    private, ranks = State.unpacked(clients), read_ranks(folder.ranks)
+    private, ranks = State.unpack(clients), read_ranks(folder.ranks)
     return Result(config, summary, history, shared, private, train, people["user_ids"], catalogue["item_ids"], ranks)
