@@ -21,7 +21,7 @@ class Step(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A line of the round with an arrow: who sends what to whom, each a `Class.method`."""
+    """A line of the round with an arrow: who sends what to whom; both ends are methods of a class."""
 
     sender: str
     carries: str
@@ -57,7 +57,7 @@ def steps() -> list[Step]:
 
 
 def calls() -> list[str]:
-    """Every `Class.method` of the round, from top to bottom."""
+    """Every method of a class in the round, from top to bottom."""
     return [name for line in drawing("on the way")[1:] for name in CALL.findall(line) if "." in name]
 
 

@@ -82,7 +82,7 @@ def test_paths_in_backticks_exist(page: Path) -> None:
 
 @each_page
 def test_named_functions_exist(page: Path) -> None:
-    """A reference is `path.py: name`, with a path from the root of the repository or of the package."""
+    """A reference is a path from the root of the repository or of the package, a colon, and a name."""
     for span in spans(page):
         if not (match := re.fullmatch(r"(\S+\.py): ([\w.]+)", span)):
             continue

@@ -6,8 +6,9 @@ Idea: every client keeps an item table of its own. Each round the server cluster
 item cluster and one client, finds the clients whose view of that cluster is similar, and gives them the mean of their
 tables. The item clusters also travel to the clients, as labels of a supervised contrastive term on their tables.
 
-Paper to code: local steps `client_update`; contrastive term `nn.contrast.contrast`; item clusters `nn.cluster.kmeans`;
-group of similar users up to the elbow of their similarities `_group` and `nn.cluster.elbow`.
+Paper to code: local steps `client_update`; contrastive term `numerics.contrast.contrast`; item clusters
+`numerics.cluster.kmeans`; group of similar users up to the elbow of their similarities `_group` and
+`numerics.cluster.elbow`.
 
 Deviations: as in the released code, one group is formed per round, everybody else keeps the own table, and the mean
 table is never sent. The group's table is not written onto devices: it waits in the next download, and `score` sees it

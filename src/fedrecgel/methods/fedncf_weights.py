@@ -8,8 +8,8 @@ and their own user vector for some epochs and send the new weights. Plain averag
 clients leave most rows alone; so the server averages in two parts, rows over those who changed them, and the network
 as FedAvg does.
 
-Paper to code: a network of one's own `nn.neumf_copies.copies_scores`; local epochs `client_update`; the two averages
-`server_update`.
+Paper to code: a network of one's own `models.neumf_copies.copies_scores`; local epochs `client_update`; the two
+averages `server_update`.
 
 Deviations: the authors published no code. What their two averages are in detail is a reconstruction: a row takes the
 mean of its changes over those who trained on it, the network the mean of changes weighted by the number of examples;

@@ -7,8 +7,8 @@ Idea: vectors are smoothed over the user-item graph. The server clusters users b
 keeps one global item table and one per cluster; a user predicts with the mean of the global, its cluster's and, fresh
 from training, its own local model. Half of the participants are drawn in proportion to the size of their cluster.
 
-Paper to code: propagation `nn.propagation.Hop`; BPR loss and its gradient `client_update`; clusters and their tables
-`server_update`; mixture of predictions `score`; sampling by cluster `cohort`.
+Paper to code: propagation `numerics.propagation.Hop`; BPR loss and its gradient `client_update`; clusters and their
+tables `server_update`; mixture of predictions `score`; sampling by cluster `cohort`.
 
 Deviations: the released code runs three copies of one hop, leaves negatives out of it and predicts without it
 (`propagation = "native"`); here one rule serves all items, in training and prediction. One Adam object there serves

@@ -1,6 +1,6 @@
 """NeuMF where every client has a copy of its own of everything, as local epochs leave it.
 
-`nn.neumf` is for clients that share a network and saves itself the matrices per client; here they differ, so each
+`models.neumf` is for clients that share a network and saves itself the matrices per client; here they differ, so each
 tensor has a client axis and each product is a batched one. Names are those of the shared tensors; item tables hold the
 client's rows.
 """
