@@ -8,15 +8,12 @@ import re
 import tokenize
 import tomllib
 from collections.abc import Iterator
-from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 from tests.layers.pages import PACKAGE, PAGES, ROOT, defined_names
 from tests.layers.pages import spans as page_spans
-
-from fedrecgel.runs.config import Config
 
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
@@ -70,7 +67,7 @@ def vocabulary(paths: list[Path]) -> set[str]:
 MODULES = {path.relative_to(PACKAGE).with_suffix("").as_posix().removesuffix("/__init__"): path for path in SOURCES}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 KNOWN = vocabulary(SOURCES) | set(EXTRAS)
-SECTIONS = {field.name for field in fields(Config)}
+SECTIONS = set(re.findall(r"^### \[(\w+)\]", (ROOT / "docs" / "config.md").read_text(encoding="utf-8"), re.MULTILINE))
 """Sections of settings: `run.rounds` is a setting, not a function of engine/run.py."""
 
 
