@@ -67,8 +67,11 @@ def vocabulary(paths: list[Path]) -> set[str]:
 MODULES = {path.relative_to(PACKAGE).with_suffix("").as_posix().removesuffix("/__init__"): path for path in SOURCES}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 KNOWN = vocabulary(SOURCES) | set(EXTRAS)
-SECTIONS = set(re.findall(r"^### \[(\w+)\]", (ROOT / "docs" / "config.md").read_text(encoding="utf-8"), re.MULTILINE))
-"""Sections of settings: `run.rounds` is a setting, not a function of engine/run.py."""
+SECTIONS = {
+    "section",
+    *re.findall(r"^### \[(\w+)\]", (ROOT / "docs" / "config.md").read_text(encoding="utf-8"), re.MULTILINE),
+}
+"""Of settings: `run.rounds` is a setting, not a function of engine/run.py; `section.key` stands for any of them."""
 
 
 def names_in(path: Path) -> set[str]:
