@@ -18,6 +18,7 @@ from torch import Tensor
 
 import fedrecgel as fr
 from fedrecgel.methods import author as fed
+from fedrecgel.numerics.losses import bce
 from fedrecgel.testing import check_method
 
 

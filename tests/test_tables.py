@@ -135,9 +135,9 @@ def test_rows_belong_to_who_changed_them(n_clients: int, seed: int) -> None:
 @given(clients, seeds)
 def test_packing(n_clients: int, seed: int) -> None:
     pair = Pair.of(n_clients, seed)
-    parts = {name: value.clone() for name, value in pair.table.packed().items()}
-    assert torch.equal(PersonalTable.unpacked(parts).dense(), pair.table.dense())
-    again = PersonalTable.unpacked(parts)
+    parts = {name: value.clone() for name, value in pair.table.pack().items()}
+    assert torch.equal(PersonalTable.unpack(parts).dense(), pair.table.dense())
+    again = PersonalTable.unpack(parts)
     close(
         Pair(again, pair.dense).changed(torch.Generator().manual_seed(seed), decays=True).table.dense(),
         pair.changed(torch.Generator().manual_seed(seed), decays=True).dense,
@@ -181,9 +181,9 @@ def test_state(n_clients: int, seed: int) -> None:
     assert torch.equal(state["user"], vectors)
     with pytest.raises(KeyError):
         state["own"]
-    packed = state.packed()
+    packed = state.pack()
     assert all(isinstance(value, Tensor) for value in packed.values())
-    for same in (State.unpacked(packed), state.to(torch.device("cpu")), state.of(slice(None))):
+    for same in (State.unpack(packed), state.to(torch.device("cpu")), state.of(slice(None))):
         assert torch.equal(same["user"], vectors)
         assert set(same.tables) == {"own", "other"}
         close(same.tables["own"].dense(), first.dense)
@@ -199,7 +199,7 @@ def test_a_state_with_stacks() -> None:
     user, stack = torch.arange(8.0).view(4, 2), torch.tensor([[5.0, 6.0], [7.0, 8.0]])
     state = State({"user": user}, {}, {"w": stack}, torch.tensor([0, 1, 0, 0]))
     wanted = stack[[0, 1, 0, 0]]
-    for same in (state, State.unpacked(state.packed()), state.to(torch.device("cpu")), state.copied()):
+    for same in (state, State.unpack(state.pack()), state.to(torch.device("cpu")), state.copy()):
         assert torch.equal(same["w"], wanted)
         assert torch.equal(same["user"], user)
         assert len(same.stacks["w"]) == 2
@@ -208,11 +208,11 @@ def test_a_state_with_stacks() -> None:
             assert (part.stacks, part.which) == ({}, None)
             assert torch.equal(part["w"], wanted[index])
             assert torch.equal(part["user"], user[index])
-    kept = state.copied()
+    kept = state.copy()
     stack.fill_(0)
     assert torch.equal(kept["w"], wanted)
 
 
 def test_a_state_without_tables() -> None:
-    assert State().packed() == {}
-    assert State.unpacked({}).tables == {}
+    assert State().pack() == {}
+    assert State.unpack({}).tables == {}

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrecgel import tensors
-from fedrecgel.tensors import Factors, client_norm, copied, grown, lazy_zeros, moved, n_bytes
+from fedrecgel.tensors import Factors, client_norm, copy, grow, lazy_zeros, move, n_bytes
 
 sizes = st.integers(1, 5)
 
@@ -25,8 +25,8 @@ def test_factors_are_their_products(clients: int, rows: int, a: int, b: int) -> 
     expected = torch.einsum("cka,ckb->cab", left, right)
     torch.testing.assert_close(factors.each(), expected)
     torch.testing.assert_close(factors.total(), expected.sum(0))
-    torch.testing.assert_close(factors.scaled(by).each(), by[:, None, None] * expected)
-    torch.testing.assert_close(factors.scaled(by).total(), torch.einsum("c,cab->ab", by, expected))
+    torch.testing.assert_close(factors.scale(by).each(), by[:, None, None] * expected)
+    torch.testing.assert_close(factors.scale(by).total(), torch.einsum("c,cab->ab", by, expected))
     torch.testing.assert_close(factors.each(), expected)
 
 
@@ -44,15 +44,15 @@ def test_n_bytes(dtype: torch.dtype, expected: int) -> None:
 
 def test_moved_keeps_names_and_values() -> None:
     values = {"a": torch.arange(3), "b": torch.ones(2)}
-    found = moved(values, torch.device("cpu"))
+    found = move(values, torch.device("cpu"))
     assert list(found) == ["a", "b"]
     assert all(torch.equal(found[name], values[name]) for name in values)
-    assert moved(values, torch.device("meta"))["a"].device.type == "meta"
+    assert move(values, torch.device("meta"))["a"].device.type == "meta"
 
 
 def test_copied_has_memory_of_its_own() -> None:
     values = {"a": torch.ones(2)}
-    copied(values)["a"].fill_(7)
+    copy(values)["a"].fill_(7)
     assert values["a"].tolist() == [1, 1]
 
 
@@ -94,23 +94,23 @@ def test_a_table_grows_where_it_is(monkeypatch: pytest.MonkeyPatch, on_disk_from
     table = torch.full((1, 3, 2), 4.0, dtype=torch.bfloat16)
     places = []
     for n_rows in (2, 2, 5, 7):
-        table = grown(table, n_rows, most=7)
+        table = grow(table, n_rows, most=7)
         assert table.shape == (n_rows, 3, 2)
         table[-1] = n_rows
         places.append(table.data_ptr())
     assert len(set(places)) == 1, "room is taken once"
     assert table[[0, 1, 4, 6], 0, 0].tolist() == [4, 2, 5, 7]
-    copy = table[:2].clone()
-    longer = grown(copy, 3, most=7)
-    assert torch.equal(longer[:2], copy)
+    other = table[:2].clone()
+    longer = grow(other, 3, most=7)
+    assert torch.equal(longer[:2], other)
     longer[:] = 9
     assert table[0, 0, 0] == 4, "a copy grows elsewhere"
 
 
 def test_a_slice_is_not_grown_over_its_neighbours() -> None:
     table = torch.arange(12.0).view(6, 2)
-    assert torch.equal(grown(table[:, :1], 6, most=9), table[:, :1])
-    found = grown(table[::2], 4, most=5)
+    assert torch.equal(grow(table[:, :1], 6, most=9), table[:, :1])
+    found = grow(table[::2], 4, most=5)
     assert torch.equal(found[:3], table[::2])
     found[3] = 0
     assert torch.equal(table, torch.arange(12.0).view(6, 2))

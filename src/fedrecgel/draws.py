@@ -32,11 +32,11 @@ class Draws:
 
     seed: int
     secret: str = ""
-    """Known to one device only; empty in a simulator, which must repeat."""
+    """Known to one device only; empty in a simulator, whose runs can be repeated."""
 
     @property
     def hidden(self) -> Draws:
-        """For noise that is to hide something: whoever knows the run's seed could take off what is drawn from it."""
+        """Draws for noise that hides something: anyone who knows the run's seed could subtract noise drawn from it."""
         if not self.secret:
             return self
         return Draws(int.from_bytes(sha256(f"{self.seed}/{self.secret}".encode()).digest()[:8], "little"))

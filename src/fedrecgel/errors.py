@@ -3,7 +3,7 @@
 ::
 
     FedrecgelError               one or two sentences: what should be, what was found, the way out
-    ├── InputError               the user can mend it; exit code 2
+    ├── InputError               the user can fix it; exit code 2
     │   ├── DataError            a file, a column, an id, a checksum, too few users or items
     │   ├── ConfigError          an unknown key, data set or method; a value out of range
     │   ├── PrivacyError         a method needs to see more than the channel reveals

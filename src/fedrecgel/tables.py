@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from fedrecgel.tensors import Tensors, copied, moved, n_bytes
+from fedrecgel.tensors import Tensors, copy, move, n_bytes
 
 NO_TABLE = -1
 STACKS = "stacks"
@@ -192,7 +192,7 @@ class PersonalTable:
         """As dense as a device holds it."""
         return len(self.which) * n_bytes({"base": self.bases[0]})
 
-    def packed(self) -> Tensors:
+    def pack(self) -> Tensors:
         """As named tensors, for a file."""
         return {
             "bases": torch.stack(self.bases),
@@ -204,8 +204,8 @@ class PersonalTable:
         }
 
     @classmethod
-    def unpacked(cls, parts: Tensors) -> PersonalTable:
-        """What `packed` returned."""
+    def unpack(cls, parts: Tensors) -> PersonalTable:
+        """What `pack` returned."""
         return cls(tuple(parts["bases"]), *(parts[name] for name in ("which", "scale", "ptr", "at", "values")))
 
 
@@ -238,19 +238,19 @@ class State:
             tensors |= {name: stack[self.which[index]] for name, stack in self.stacks.items()}
         return State(tensors, {name: table[index] for name, table in self.tables.items()})
 
-    def copied(self) -> State:
+    def copy(self) -> State:
         """The same in memory of its own, but for tables, which nobody writes to."""
         which = None if self.which is None else self.which.clone()
-        return State(copied(self.tensors), self.tables, copied(self.stacks), which)
+        return State(copy(self.tensors), self.tables, copy(self.stacks), which)
 
     def to(self, device: torch.device) -> State:
         """The same state on a device."""
-        return State.unpacked(moved(self.packed(), device))
+        return State.unpack(move(self.pack(), device))
 
-    def packed(self) -> Tensors:
+    def pack(self) -> Tensors:
         """As named tensors, for a file."""
         tables = {
-            f"{name}:{part}": value for name, table in self.tables.items() for part, value in table.packed().items()
+            f"{name}:{part}": value for name, table in self.tables.items() for part, value in table.pack().items()
         }
         if self.which is None:
             return {**self.tensors, **tables}
@@ -265,8 +265,8 @@ class State:
         return cls({}, tables or {}, {name: value[None] for name, value in common.items()}, which)
 
     @classmethod
-    def unpacked(cls, values: Tensors) -> State:
-        """What `packed` returned."""
+    def unpack(cls, values: Tensors) -> State:
+        """What `pack` returned."""
         parts: dict[str, Tensors] = {}
         for key in values:
             name, colon, part = key.partition(":")
@@ -275,4 +275,4 @@ class State:
         tensors = {name: value for name, value in values.items() if ":" not in name}
         stacks = parts.pop(STACKS, {})
         which = stacks.pop("", None)
-        return cls(tensors, {name: PersonalTable.unpacked(found) for name, found in parts.items()}, stacks, which)
+        return cls(tensors, {name: PersonalTable.unpack(found) for name, found in parts.items()}, stacks, which)

@@ -48,7 +48,7 @@ class Factors:
         """The sum over clients."""
         return self.left.flatten(0, 1).T @ self.right.flatten(0, 1)
 
-    def scaled(self, by: Float[Tensor, " C"]) -> Factors:
+    def scale(self, by: Float[Tensor, " C"]) -> Factors:
         """Each client's matrix times its own number."""
         return Factors(self.left * by[:, None, None], self.right)
 
@@ -80,7 +80,7 @@ class Sealed(Tensor):
         raise NotImplementedError
 
     def times(self, factor: float) -> Sealed:
-        """A multiple; everybody knows the factor."""
+        """A multiple; the factor is public."""
         raise NotImplementedError
 
     def over_clients(self) -> Sealed:
@@ -120,12 +120,12 @@ def client_norm(values: Mapping[str, Tensor]) -> Float[Tensor, " C"]:
     return norm
 
 
-def moved(values: Mapping[str, Tensor], device: torch.device) -> Tensors:
+def move(values: Mapping[str, Tensor], device: torch.device) -> Tensors:
     """The same tensors on a device."""
     return {name: value.to(device) for name, value in values.items()}
 
 
-def copied(values: Mapping[str, Tensor]) -> Tensors:
+def copy(values: Mapping[str, Tensor]) -> Tensors:
     """The same values in memory of their own."""
     return {name: value.clone() for name, value in values.items()}
 
@@ -138,8 +138,8 @@ def n_bytes(values: Mapping[str, Tensor]) -> int:
     )
 
 
-def grown(table: Tensor, n_rows: int, most: int) -> Tensor:
-    """A table with more rows, whose values are anything yet; room for `most` rows is taken once, page by page.
+def grow(table: Tensor, n_rows: int, most: int) -> Tensor:
+    """A table with more rows, whose values are undefined; room for `most` rows is taken once, page by page.
 
     The rows it had stay where they are if this function made the table, so it can grow row by row. For the first rows
     of a larger tensor the rows behind them are room too.
@@ -160,6 +160,6 @@ def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device)
         return torch.zeros(shape, dtype=dtype, device=device)
     if size < ON_DISK_FROM:
         return torch.frombuffer(mmap(-1, size), dtype=dtype).view(shape)
-    with TemporaryFile() as file:  # without a name: it is gone with the tensor, in the folder that TMPDIR names
+    with TemporaryFile() as file:  # a file without a name, in the folder of TMPDIR: it is gone with the tensor
         file.truncate(size)
         return torch.frombuffer(mmap(file.fileno(), size), dtype=dtype).view(shape)

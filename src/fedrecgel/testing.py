@@ -28,7 +28,7 @@ from fedrecgel.engine.run import run
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.methods.base import ClientResult, Download, Method, Problem, Server
 from fedrecgel.tables import State
-from fedrecgel.tensors import Factors, Summed, Tensors, copied
+from fedrecgel.tensors import Factors, Summed, Tensors, copy
 
 TOLERANCE = 1e-10
 """Relative, in float64: room for another order of summation, not for a mistake."""
@@ -80,7 +80,7 @@ def check_upload_order(method: Method) -> None:
     servers = []
     for order in ((0, 1, 2), (2, 0, 1)):
         inbox = Plain().collect([parts[k] for k in order], setting.split.n_items, method.server_needs)
-        server = Server(copied(setting.server.shared), copied(setting.server.kept))
+        server = Server(copy(setting.server.shared), copy(setting.server.kept))
         servers.append(method.server_update(server, inbox, 0, setting.draws))
     _same(servers[0].shared, servers[1].shared, "server after uploads in another order")
     everyone = torch.arange(setting.split.n_users)
@@ -102,7 +102,7 @@ def check_resuming(method: Method) -> None:
     straight, parted = _Setting(method), _Setting(method)
     last = list(run(method, straight.engine, straight.server, 3, straight.draws))[-1].server
     halfway = list(run(method, parted.engine, parted.server, 2, parted.draws))[-1].server
-    saved = State.unpacked(copied(parted.engine.store.everyone().packed()))
+    saved = State.unpack(copy(parted.engine.store.everyone().pack()))
     fresh = _Setting(method)
     fresh.engine.store.load(saved)
     resumed = list(run(method, fresh.engine, halfway, 3, fresh.draws, start=2))[-1].server

@@ -51,7 +51,7 @@ def test_round_trip_of_a_snapshot(tmp_path: Path) -> None:
     found = Snapshot.read(tmp_path / "best")
     assert found.round == 4
     assert equal(found.shared, written.shared)
-    assert equal(found.clients.packed(), written.clients.packed())
+    assert equal(found.clients.pack(), written.clients.pack())
     with pytest.raises(RunFolderError, match="should be a checkpoint"):
         Checkpoint.read(tmp_path / "best")
 

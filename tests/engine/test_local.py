@@ -36,7 +36,7 @@ def trained(method: Method, local: LocalSettings | None = None, rounds: int = 3)
 def test_chunks_do_not_matter(method: Method, size: int) -> None:
     usual, usual_server = trained(method)
     other, other_server = trained(method, LocalSettings(chunk_examples=size, chunk_scores=size))
-    private = (usual.store.everyone().packed(), other.store.everyone().packed())
+    private = (usual.store.everyone().pack(), other.store.everyone().pack())
     for first, second in (private, (usual_server.shared, other_server.shared)):
         for name in first:
             torch.testing.assert_close(first[name], second[name], rtol=1e-9, atol=1e-11)
@@ -52,7 +52,7 @@ def test_workers_do_not_change_a_bit(workers: int) -> None:
     method = FedRecGEL(**{**TINY, "fraction": 1.0})
     usual, usual_server = trained(method, LocalSettings(workers=3, chunk_examples=60))
     other, other_server = trained(method, LocalSettings(workers=workers, chunk_examples=60))
-    private = (usual.store.everyone().packed(), other.store.everyone().packed())
+    private = (usual.store.everyone().pack(), other.store.everyone().pack())
     for first, second in (private, (usual_server.shared, other_server.shared)):
         assert all(torch.equal(first[name], second[name]) for name in first)
     blocks = LocalSettings(workers=workers, chunk_scores=200)

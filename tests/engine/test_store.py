@@ -134,8 +134,8 @@ def test_tables_are_written_read_and_loaded() -> None:
     for ids in ([7, 2], [0], [5, 5, 1]):
         assert torch.equal(store.read(torch.tensor(ids)).tables["items"].dense(), wanted[ids])
     again = ClientStore(TABLED, PROBLEM, Draws(6))
-    again.load(State.unpacked({name: value.clone() for name, value in everyone.packed().items()}))
-    assert equal(again.everyone().packed(), everyone.packed())
+    again.load(State.unpack({name: value.clone() for name, value in everyone.pack().items()}))
+    assert equal(again.everyone().pack(), everyone.pack())
     assert torch.equal(again.everyone().tables["items"].dense(), wanted)
     assert torch.equal(again.read(torch.tensor([7, 2])).tables["items"].dense(), wanted[[7, 2]])
     for number, state in enumerate((everyone, everyone.of(slice(None)))):  # also with a tensor of their own for all

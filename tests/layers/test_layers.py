@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 import pytest
+from tests.layers.picture import rooms
 
 import fedrecgel
 from fedrecgel.cli.common import field_docs
@@ -17,28 +18,8 @@ from fedrecgel.methods import METHODS
 from fedrecgel.runs.config import Config
 
 ROOT = Path(fedrecgel.__file__).parent
-ORDER = [
-    {"errors"},
-    {"tensors"},
-    {"tables"},
-    {"draws"},
-    {"storage"},
-    {"data"},
-    {"numerics"},
-    {"models"},
-    {"methods"},
-    {"channels", "evaluation"},
-    {"engine"},
-    {"testing"},
-    {"bench"},
-    {"runs"},
-    {"theory", "search", "display"},
-    {"studies"},
-    {"report"},
-    {"cli"},
-    {"__main__"},
-]
-"""A name imports only from itself and from names above; two names on one line do not import each other."""
+ORDER = [*rooms(), {"__main__"}]
+"""A name imports only from itself and from names before; two names in one place do not import each other."""
 LAYER = {name: level for level, names in enumerate(ORDER) for name in names}
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
 

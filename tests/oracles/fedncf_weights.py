@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedrecgel.methods.fedncf_weights import FedNCFWeights
-from fedrecgel.tensors import Tensors, copied
+from fedrecgel.tensors import Tensors, copy
 from tests.oracles.fedrecgel import NeuMFModule
 from tests.oracles.plain import Devices
 
@@ -20,7 +20,7 @@ class FedNCFWeightsOracle:
 
     def __init__(self, method: FedNCFWeights, shared: Tensors, users: Tensor) -> None:
         self.method = method
-        self.shared = copied(shared)
+        self.shared = copy(shared)
         self.users = [nn.Parameter(user.clone()) for user in users]
         self.optimisers = [torch.optim.Adam([user], lr=method.user_lr) for user in self.users]
 

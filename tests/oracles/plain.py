@@ -17,7 +17,7 @@ from fedrecgel.draws import Draws
 from fedrecgel.engine.gate import GateSettings
 from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.methods.base import Method, Server
-from fedrecgel.tensors import Tensors, copied
+from fedrecgel.tensors import Tensors, copy
 from tests.builders import engine_of
 
 N_ITEMS, ROUNDS, TOLERANCE = 130, 4, 1e-10
@@ -109,7 +109,7 @@ def compare(method: Method, engines: list[LocalEngine], server: Server, oracle: 
         oracle: from the same start.
     """
     asleep = set(engines[0].population().tolist())
-    servers = [Server(copied(server.shared), copied(server.kept)) for _ in engines]
+    servers = [Server(copy(server.shared), copy(server.kept)) for _ in engines]
     for t in range(ROUNDS):
         cohort = method.cohort(server, engines[0].population(), t, engines[0].draws)
         asleep -= set(cohort.tolist())

@@ -132,7 +132,7 @@ def peak_rss_gb() -> float:
 
 @dataclass
 class Pace:
-    """Rounds of one engine: processor seconds on one worker, and the work there was, for cohorts differ in it."""
+    """Rounds of one engine: processor seconds on one worker, and how much work they were, since cohorts differ."""
 
     samples: list[int] = field(default_factory=list)
     train: list[float] = field(default_factory=list)
@@ -144,7 +144,7 @@ class Pace:
         return median(samples / seconds for samples, seconds in zip(self.samples, self.train, strict=True))
 
     def ratio_to(self, faster: Pace) -> float:
-        """Seconds of these rounds over those another one needs for the same samples, a median."""
+        """Median ratio of the seconds of these rounds to those another engine needs for the same samples."""
         pace = faster.samples_per_second
         return median(seconds * pace / samples for samples, seconds in zip(self.samples, self.train, strict=True))
 

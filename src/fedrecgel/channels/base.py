@@ -140,7 +140,7 @@ def _total(value: Tensor | Factors | Summed, weight: Float[Tensor, " C"] | None)
     if isinstance(value, Summed):
         return value.value
     if isinstance(value, Factors):
-        return (value if weight is None else value.scaled(weight)).total()
+        return (value if weight is None else value.scale(weight)).total()
     # A table of 16 bits is summed in full precision.
     if weight is None:
         return value.sum(0, dtype=torch.promote_types(value.dtype, torch.float32))

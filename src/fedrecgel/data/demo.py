@@ -36,7 +36,7 @@ def generate() -> Columns:
     """The interactions of all users."""
     bits = np.random.PCG64(SEED)
     tastes = np.arange(N_ITEMS) % N_TASTES  # ranks alternate between tastes: each has its own head and tail
-    item_of_rank = _shuffled(bits, N_ITEMS)
+    item_of_rank = _shuffle(bits, N_ITEMS)
     ranks_of = [np.flatnonzero(tastes == taste) for taste in range(N_TASTES)]
     users, items, times = [], [], []
     for user in range(N_USERS):
@@ -55,12 +55,12 @@ def _basket(bits: np.random.PCG64, liked: Integers, size: int) -> Integers:
     everything = np.arange(N_ITEMS)
     tries = 20 * size  # so many that the first `size` distinct ones are always there
     follows = _below(bits, 100, tries) < TASTE_PERCENT
-    drawn = np.where(follows, _weighted(bits, liked, tries), _weighted(bits, everything, tries))
+    drawn = np.where(follows, _draw(bits, liked, tries), _draw(bits, everything, tries))
     distinct = drawn[np.sort(np.unique(drawn, return_index=True)[1])][:size]
-    return np.asarray(distinct[_shuffled(bits, size)])
+    return np.asarray(distinct[_shuffle(bits, size)])
 
 
-def _weighted(bits: np.random.PCG64, ranks: Integers, size: int) -> Integers:
+def _draw(bits: np.random.PCG64, ranks: Integers, size: int) -> Integers:
     """Ranks drawn with a long tail."""
     ceiling = np.cumsum(10**9 // (ranks // N_TASTES + HEAD) ** 2)
     return ranks[np.searchsorted(ceiling, _below(bits, int(ceiling[-1]), size), side="right")]
@@ -71,6 +71,6 @@ def _below(bits: np.random.PCG64, n: int, size: int) -> Integers:
     return (bits.random_raw(size) % np.uint64(n)).astype(np.int64)
 
 
-def _shuffled(bits: np.random.PCG64, n: int) -> Integers:
+def _shuffle(bits: np.random.PCG64, n: int) -> Integers:
     """A random permutation of n numbers."""
     return np.argsort(bits.random_raw(n), kind="stable")

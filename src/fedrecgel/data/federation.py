@@ -219,17 +219,17 @@ class Examples:
         offsets = np.repeat(self.row_start[first:last], mask.sum(1))
         return ClientBatch(
             ids=self.ids[first:last],
-            items=self._padded(mask, self.items[here]),
-            labels=self._padded(mask, self.positive[here]).to(self.dtype),
+            items=self._pad(mask, self.items[here]),
+            labels=self._pad(mask, self.positive[here]).to(self.dtype),
             mask=torch.from_numpy(mask).to(self.device),
-            rows=self._padded(row_mask, self.rows[rows]),
-            row_counts=self._padded(row_mask, self.row_counts[rows]),
+            rows=self._pad(row_mask, self.rows[rows]),
+            row_counts=self._pad(row_mask, self.row_counts[rows]),
             row_mask=torch.from_numpy(row_mask).to(self.device),
-            slots=self._padded(mask, self.inverse[here] - offsets),
+            slots=self._pad(mask, self.inverse[here] - offsets),
             history=History(self.train, self.ids[first:last], self.device),
         )
 
-    def _padded(self, mask: npt.NDArray[np.bool_], values: npt.NDArray[np.generic]) -> Tensor:
+    def _pad(self, mask: npt.NDArray[np.bool_], values: npt.NDArray[np.generic]) -> Tensor:
         out = np.zeros(mask.shape, dtype=values.dtype)
         out[mask] = values
         return torch.from_numpy(out).to(self.device)

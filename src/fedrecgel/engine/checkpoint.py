@@ -40,13 +40,13 @@ class Snapshot:
     def write(self, path: Path) -> None:
         """Replace the file atomically."""
         about = {"kind": "snapshot", "round": self.round}
-        _write_groups(path, {"shared": self.shared, "clients": self.clients.packed()}, about)
+        _write_groups(path, {"shared": self.shared, "clients": self.clients.pack()}, about)
 
     @classmethod
     def read(cls, path: Path) -> Snapshot:
         """What `write` wrote."""
         groups, about = _read_groups(path, "snapshot")
-        return cls(about["round"], groups["shared"], State.unpacked(groups["clients"]))
+        return cls(about["round"], groups["shared"], State.unpack(groups["clients"]))
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Checkpoint:
 
     def write(self, path: Path) -> None:
         """Replace the file atomically."""
-        groups = {"shared": self.server.shared, "kept": self.server.kept, "clients": self.clients.packed()}
+        groups = {"shared": self.server.shared, "kept": self.server.kept, "clients": self.clients.pack()}
         about = {"kind": "checkpoint", "round": self.round, "run": self.run, "best_round": self.best_round}
         _write_groups(path, groups, {**about, "totals": dict(self.totals)})
 
@@ -74,5 +74,5 @@ class Checkpoint:
     def read(cls, path: Path) -> Checkpoint:
         """The latest complete checkpoint."""
         groups, about = _read_groups(path, "checkpoint")
-        server, clients = Server(groups["shared"], groups["kept"]), State.unpacked(groups["clients"])
+        server, clients = Server(groups["shared"], groups["kept"]), State.unpack(groups["clients"])
         return cls(about["round"], about["run"], server, clients, about["best_round"], about["totals"])

@@ -1,8 +1,8 @@
 """The gate before aggregation: one bad answer is left out, counted and reported; it cannot stop or bend a round.
 
-`sift` judges uploads client by client, where they are still apart: in the simulator and on a node. `open_answer` judges
-what arrives from a node the server does not trust. Both leave the sums of a round bit-identical to those without the
-refused clients.
+`sift` judges uploads client by client, where they are still apart: in the simulator and on a node. `check_form`
+and `check_clients` judge what arrives from a node the server does not trust. Both leave the sums of a round
+bit-identical to those without the refused clients.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from fedrecgel.errors import ConfigError
 from fedrecgel.methods import author as fed
 from fedrecgel.models.private_network import PrivateNetwork
 from fedrecgel.numerics.graph import Smoother, cosines, projected_cosines
-from fedrecgel.tensors import grown
+from fedrecgel.tensors import grow
 
 NO_GUIDE = 0
 """The place of the empty guide, of who never took part; the others have one each, in the order they first did."""
@@ -207,7 +207,7 @@ class GPFedRec(fed.Method):
         guides, guide_of = server.kept["guides"], server.kept["guide_of"].clone()
         new = ids[guide_of[ids] == NO_GUIDE]
         guide_of[new] = torch.arange(len(guides), len(guides) + len(new), device=guide_of.device)
-        return grown(guides, len(guides) + len(new), len(guide_of) + 1), guide_of
+        return grow(guides, len(guides) + len(new), len(guide_of) + 1), guide_of
 
     def _tables(self, server: fed.Server, uploads: list[fed.Upload]) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """What clients hold after training, in blocks of items: where, the tables, and what is compared."""

@@ -5,8 +5,8 @@ Zhang et al., "Dual Personalization on Federated Recommendation", IJCAI 2023, ht
 Idea: no user vector: the user is the score function, which never leaves the device. Each client also fine-tunes the
 item table it downloads and predicts with its own fine-tuned table; the server averages the fine-tuned tables.
 
-Paper to code: s_j = w·e_j + b `nn.scorers.linear_scores`; score function first, then items under the new score
-function `nn.scorers.alternate`; the fine-tuned table stays as rows on the table of its round `tables.PersonalTable`;
+Paper to code: s_j = w·e_j + b `models.linear.linear_scores`; score function first, then items under the new score
+function `models.linear.alternate`; the fine-tuned table stays as rows on the table of its round `tables.PersonalTable`;
 averaging `server_update`.
 
 Deviations: as the released code, the two steps alternate per batch, by SGD with an item rate of lr·n·lr_eta. The code

@@ -106,7 +106,7 @@ class Result:
         own = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in zip(TRAIN, rows, strict=True)}
         if self.train.recency is not None:
             own[RECENCY] = torch.from_numpy(np.ascontiguousarray(self.train.recency))
-        write_tensors(folder.clients, {**self.clients.packed(), **own}, {"user_ids": self.user_ids})
+        write_tensors(folder.clients, {**self.clients.pack(), **own}, {"user_ids": self.user_ids})
         write_ranks(folder.ranks, self.ranks)
         write_text(folder.summary, json.dumps(self.summary, indent=1) + "\n")
 
@@ -136,5 +136,5 @@ def open_run(path: str | Path) -> Result:
     ptr, items, counts = (clients.pop(name).numpy() for name in TRAIN)
     recency = clients.pop(RECENCY).numpy() if RECENCY in clients else None
     train = ItemSets(len(catalogue["item_ids"]), ptr, items, counts, recency)
-    private, ranks = State.unpacked(clients), read_ranks(folder.ranks)
+    private, ranks = State.unpack(clients), read_ranks(folder.ranks)
     return Result(config, summary, history, shared, private, train, people["user_ids"], catalogue["item_ids"], ranks)

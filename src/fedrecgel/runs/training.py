@@ -30,7 +30,7 @@ from fedrecgel.runs.ranks_file import RankFile, test_fingerprint
 from fedrecgel.runs.result import Result
 from fedrecgel.runs.summary import summarise
 from fedrecgel.storage import write_text
-from fedrecgel.tensors import copied, moved
+from fedrecgel.tensors import copy, move
 
 Line = dict[str, Any]
 """One round of metrics.jsonl."""
@@ -197,7 +197,7 @@ class Training:
             if self.folder is not None:
                 snapshot.write(self.folder.best(self.round))
             else:
-                self._best = replace(snapshot, shared=copied(snapshot.shared), clients=snapshot.clients.copied())
+                self._best = replace(snapshot, shared=copy(snapshot.shared), clients=snapshot.clients.copy())
 
     def _checkpoint(self) -> None:
         if self.folder is None:
@@ -217,7 +217,7 @@ class Training:
         self.history = self.folder.history_until(saved.round if saved is not None else 0)
         if saved is not None:
             device = torch.device(self.config.run.device)
-            server = Server(moved(saved.server.shared, device), moved(saved.server.kept, device))
+            server = Server(move(saved.server.shared, device), move(saved.server.kept, device))
             self.server = self.channel.close(server)
             self.round, self.best_round = saved.round, saved.best_round
             self.store.load(saved.clients.to(device))
@@ -268,7 +268,7 @@ class Training:
             self.config,
             summary,
             self.history,
-            shared=moved(self.channel.opened(self.server).shared, torch.device("cpu")),
+            shared=move(self.channel.opened(self.server).shared, torch.device("cpu")),
             clients=self.store.everyone().to(torch.device("cpu")),
             train=self.split.train,
             user_ids=data.user_ids,
@@ -285,7 +285,7 @@ class Training:
         if best is None:
             raise RunError(f"The model of round {round} is gone.")
         device = torch.device(self.config.run.device)
-        self.server = Server(moved(best.shared, device))
+        self.server = Server(move(best.shared, device))
         self.store.load(best.clients.to(device))
 
     def _reference(self) -> dict[str, dict[str, float]]:

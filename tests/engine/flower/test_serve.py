@@ -126,7 +126,7 @@ def test_a_server_killed_in_a_round_resumes_to_the_same_bits(method: str, stop_a
     courier.tamper = lambda node, kind, answer: [answer]
     resumed = served(config, SPLIT, folder, courier, resume=True)
     same(straight.shared, resumed.shared)
-    same(straight.clients.packed(), resumed.clients.packed())
+    same(straight.clients.pack(), resumed.clients.pack())
     assert straight.metrics == resumed.metrics
 
 

@@ -35,7 +35,7 @@ class DiskStore(ClientStore):
             if _round_of(path) < rounds:
                 tensors, _ = read_tensors(path)
                 ids = tensors.pop("ids")
-                super().write(ids, State.unpacked(tensors))
+                super().write(ids, State.unpack(tensors))
                 self._known.append(ids)
 
     def _files(self) -> list[Path]:
@@ -73,7 +73,7 @@ class DiskStore(ClientStore):
         for stale in self._folder.glob(f".*{TEMPORARY}"):  # of a process that was killed while writing
             shutil.rmtree(stale, ignore_errors=True)
         path = self._folder / f"round-{round:08d}.safetensors"
-        write_tensors(path, {"ids": ids, **self.read(ids).packed()}, {"round": round})
+        write_tensors(path, {"ids": ids, **self.read(ids).pack()}, {"round": round})
 
 
 def _round_of(path: Path) -> int:

@@ -1,0 +1,115 @@
+"""Write the parts of the documentation that repeat the code: settings, methods and the table of all results.
+
+Run `python docs/generate.py` after a change of settings, methods or results. `tests/layers/test_docs.py` compares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from fedrecgel.cli.common import field_docs
+from fedrecgel.methods import METHODS
+from fedrecgel.runs.config import Config
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def settings_text() -> str:
+    """Every setting of every section, then the hyper-parameters of every method, as Markdown tables."""
+    parts = []
+    for section, kind in get_type_hints(Config).items():
+        if section not in {entry.name for entry in fields(Config)}:
+            continue
+        parts.append(f"### [{section}]\n\n{_sentence(kind)}\n\n{_table(kind, leave_out=('options',))}")
+        if section == "method":
+            parts += [
+                f"#### [method] with name = {name!r}\n\n{_sentence(method)}\n\n{_table(method)}"
+                + "".join(f"\n\nVariant `{variant}`: {_values(values)}." for variant, values in method.variants.items())
+                for name, method in METHODS.items()
+            ]
+    return "\n\n".join(parts)
+
+
+def _sentence(kind: type) -> str:
+    return (kind.__doc__ or "").splitlines()[0]
+
+
+def _values(values: Any) -> str:
+    return ", ".join(f"`{key} = {_toml(value)}`" for key, value in values.items())
+
+
+def _table(kind: Any, leave_out: tuple[str, ...] = ()) -> str:
+    docs, hints = field_docs(kind), get_type_hints(kind, include_extras=True)
+    rows = ["| key | default | values | meaning |", "|---|---|---|---|"]
+    for entry in fields(kind):
+        if entry.name in leave_out:
+            continue
+        default = "none" if entry.default in (None, MISSING) else f"`{_toml(entry.default)}`"
+        meaning = docs[entry.name].replace("|", "\\|")
+        rows.append(f"| `{entry.name}` | {default} | {_type(hints[entry.name])} | {meaning} |")
+    return "\n".join(rows)
+
+
+def _toml(value: object) -> str:
+    """A value as a config file spells it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _type(hint: Any) -> str:
+    """What a value may be, in words."""
+    if hasattr(hint, "__metadata__"):
+        meta, limits = hint.__metadata__[0], (("gt", ">"), ("ge", "≥"), ("lt", "<"), ("le", "≤"))
+        bounds = [f"{sign} {getattr(meta, name)}" for name, sign in limits if getattr(meta, name) is not None]
+        return " ".join([_type(hint.__origin__), ", ".join(bounds)])
+    if get_origin(hint) is Literal:
+        return ", ".join(f"`{_toml(value)}`" for value in get_args(hint))
+    if get_origin(hint) is tuple:
+        return f"list of {_type(get_args(hint)[0])}"
+    if type(None) in get_args(hint):
+        return " or ".join(_type(part) for part in get_args(hint) if part is not type(None))
+    return {str: "text", int: "integer", float: "number", bool: "`true`, `false`"}[hint]
+
+
+def methods_text() -> str:
+    """Kind, uploads and needs of every method, as a Markdown table."""
+    rows = ["| method | kind | paper | leaves the device | the server needs |", "|---|---|---|---|---|"]
+    for name, kind in METHODS.items():
+        sent = ", ".join(f"`{value}`" for value in sorted(kind().leaves_device())) or "nothing"
+        needs = kind().server_needs.name.lower()
+        rows.append(f"| [{name}]({name}.md) | {kind.kind} | {kind.paper} | {sent} | `{needs}` |")
+    return "\n".join(rows)
+
+
+def overview_text() -> str:
+    """The table of all methods on all data sets, as `fedrecgel report` wrote it."""
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    lines = text.partition("### Every method on every data set\n\n")[2].splitlines()
+    return "\n".join(takewhile(lambda line: line.startswith("|"), lines))
+
+
+PAGES = {
+    ROOT / "README.md": ("overview", overview_text),
+    ROOT / "docs" / "config.md": ("settings", settings_text),
+    ROOT / "docs" / "methods" / "index.md": ("methods", methods_text),
+}
+"""Generated pages: the mark around the generated part, and what writes it."""
+
+
+def regenerate(page: Path) -> str:
+    """The text of a page with its generated part as it should be."""
+    mark, text = PAGES[page]
+    before, start, rest = page.read_text(encoding="utf-8").partition(f"<!-- {mark} -->")
+    _, end, after = rest.partition(f"<!-- /{mark} -->")
+    return f"{before}{start}\n\n{text()}\n\n{end}{after}"
+
+
+if __name__ == "__main__":
+    for name in PAGES:
+        name.write_text(regenerate(name), encoding="utf-8")
