@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrecgel.models.gradients import perturb, perturb_in_place
+from fedrecgel.models.gradients import perturb_in_place
 from fedrecgel.tensors import client_norm
 
 
@@ -17,7 +17,7 @@ def test_each_client_moves_by_rho_along_its_own_gradient(seed: int, rho: float, 
     gradients = {
         name: scale * torch.randn(5, *value.shape, generator=generator).double() for name, value in shared.items()
     }
-    moved = perturb(shared, gradients, rho)
+    moved = perturb_in_place(shared, {name: gradient.clone() for name, gradient in gradients.items()}, rho)
     epsilon = {name: moved[name] - shared[name] for name in shared}
     torch.testing.assert_close(client_norm(epsilon), torch.full((5,), rho, dtype=torch.float64), rtol=1e-6, atol=1e-12)
     for client in range(5):
@@ -29,23 +29,15 @@ def test_each_client_moves_by_rho_along_its_own_gradient(seed: int, rho: float, 
 def test_a_zero_gradient_does_not_move_and_disturbs_nobody() -> None:
     value = torch.randn(2, 3, dtype=torch.float64)
     gradient = torch.stack([torch.zeros(3), torch.tensor([3.0, 0.0, 4.0])]).double()
-    moved = perturb({"user": value}, {"user": gradient}, 0.5)["user"]
+    moved = perturb_in_place({"user": value}, {"user": gradient}, 0.5)["user"]
     assert torch.equal(moved[0], value[0])
     torch.testing.assert_close(moved[1] - value[1], torch.tensor([0.3, 0.0, 0.4], dtype=torch.float64))
 
 
-def test_only_tensors_with_a_gradient_come_back_and_inputs_stay() -> None:
+def test_only_tensors_with_a_gradient_come_back_in_the_memory_of_these() -> None:
     parameters = {"w": torch.ones(2), "fixed": torch.ones(3)}
     gradients = {"w": torch.ones(4, 2)}
-    moved = perturb(parameters, gradients, 1.0)
+    moved = perturb_in_place(parameters, gradients, 1.0)
     assert {name: tuple(value.shape) for name, value in moved.items()} == {"w": (4, 2)}
     assert torch.equal(parameters["w"], torch.ones(2))
-    assert torch.equal(gradients["w"], torch.ones(4, 2))
-
-
-def test_in_place_gives_the_same_in_the_memory_of_the_gradients() -> None:
-    parameters, gradients = {"w": torch.randn(3, 2)}, {"w": torch.randn(4, 3, 2)}
-    wanted = perturb(parameters, gradients, 0.7)["w"]
-    found = perturb_in_place(parameters, gradients, 0.7)["w"]
-    assert torch.equal(found, wanted)
-    assert found.data_ptr() == gradients["w"].data_ptr()
+    assert moved["w"].data_ptr() == gradients["w"].data_ptr()

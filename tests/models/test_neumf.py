@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name everybody uses
 
 from fedrecgel.models.base import Model
-from fedrecgel.models.gradients import LocalLoss, Slopes, perturb
+from fedrecgel.models.gradients import LocalLoss, Slopes, perturb_in_place
 from fedrecgel.models.neumf import NeuMF
 from fedrecgel.tensors import Factors, Tensors, client_norm
 
@@ -111,7 +111,7 @@ def test_the_norm_in_seen_coordinates_is_the_norm_of_the_full_gradient(case: Cas
 
 @pytest.mark.parametrize("rho", [0.3, 5.0])
 def test_a_perturbed_point_is_the_model_with_perturbed_tensors(case: Case, rho: float) -> None:
-    point = case.point.with_shared(perturb(case.point.shared, case.slopes().seen(), rho))
+    point = case.point.with_shared(perturb_in_place(case.point.shared, case.slopes().seen(), rho))
     worse = case.model.differentiate(point, case.loss)
     for client in range(CLIENTS):
         _, gradients, _ = case.autograd(client, case.shared, case.user[client])

@@ -89,7 +89,6 @@ class Differentiable(Protocol):
         """∇L there."""
 
 
-@torch.inference_mode()
 def sam_gradients(
     model: Differentiable,
     shared: Tensors,
@@ -116,14 +115,72 @@ def sam_gradients(
     if of != "shared":
         g_ur = here.user()
         if rho_ur > 0:
-            worst_user = perturb({"user": user}, {"user": g_ur}, rho_ur)["user"]  # Eq. 11
-            g_ur = model.differentiate(model.with_user(point, worst_user), loss).user()  # Eq. 12
+            worst = perturb_in_place({"user": user}, {"user": g_ur.clone()}, rho_ur)["user"]  # Eq. 11
+            g_ur = model.differentiate(model.with_user(point, worst), loss).user()  # Eq. 12
     if of == "user":
         return Gradients(value, g_ur, {}, {})
     if rho_co > 0:
-        worst = point.with_shared(perturb_in_place(point.shared, here.seen(), rho_co))  # Eq. 14
-        del here, point  # their memory serves the next pass
-        here = model.differentiate(worst, loss)  # Eq. 15
+        point = point.with_shared(perturb_in_place(point.shared, here.seen(), rho_co))  # Eq. 14
+        del here  # its memory serves the next pass
+        here = model.differentiate(point, loss)  # Eq. 15
+    return Gradients(value, g_ur, *here.sent())
+
+
+def perturb_in_place(parameters: Tensors, gradients: Tensors, rho: float) -> Tensors:
+    """The worst point of a ball of radius rho, to first order: θ + ε*, ε* = ρ ∇L / ‖∇L‖ (Eq. 2).
+
+    Args:
+        parameters: with or without a client axis.
+        gradients: [C, ...] per client; one norm over all tensors of a client together. Their memory takes the result.
+        rho: radius of the ball.
+
+    Every tensor that has a gradient comes back perturbed, [C, ...].
+    """
+    scale = rho / (client_norm(gradients) + EPSILON)
+    return {
+        name: torch.addcmul(parameters[name], scale.view(-1, *[1] * (g.dim() - 1)), g, out=g)
+        for name, g in gradients.items()
+    }
+
+
+def differentiate(self, point: Point, loss: LocalLoss) -> Slopes:
+    """∇L there."""
+
+
+def sam_gradients(
+    model: Differentiable,
+    shared: Tensors,
+    user: Float[Tensor, "C d"],
+    loss: LocalLoss,
+    rho_ur: float,
+    rho_co: float,
+    of: Part,
+) -> Gradients:
+    """∇L of each client at the worst points near (θ_co, θ_ur); radius 0 gives the plain gradient.
+
+    Args:
+        model: what scores.
+        shared: θ_co, as `Model.prepare` returned it.
+        user: θ_ur.
+        loss: L.
+        rho_ur: radius of the ball around the user vector.
+        rho_co: radius of the ball around what the client sees of the shared tensors.
+        of: which gradients are wanted; the others are empty.
+    """
+    point = model.point(shared, loss.rows, user)
+    here = model.differentiate(point, loss)
+    value, g_ur = here.loss, user[:0]
+    if of != "shared":
+        g_ur = here.user()
+        if rho_ur > 0:
+            worst = perturb_in_place({"user": user}, {"user": g_ur.clone()}, rho_ur)["user"]  # Eq. 11
+            g_ur = model.differentiate(model.with_user(point, worst), loss).user()  # Eq. 12
+    if of == "user":
+        return Gradients(value, g_ur, {}, {})
+    if rho_co > 0:
+        point = point.with_shared(perturb_in_place(point.shared, here.seen(), rho_co))  # Eq. 14
+        del here  # its memory serves the next pass
+        here = model.differentiate(point, loss)  # Eq. 15
     return Gradients(value, g_ur, *here.sent())
 
 
@@ -158,14 +215,9 @@ def differentiate(
     saturating: bool = False,
 ) -> tuple[Float[Tensor, " C"], Tensors]:
     """Cross-entropy of each client and its gradient by every tensor of `own`, [C, ...] each, through autograd."""
-    with torch.inference_mode(False), torch.enable_grad():
-        leaves = {name: _leaf(value) for name, value in own.items()}
+    with torch.enable_grad():
+        leaves = {name: value.detach().requires_grad_() for name, value in own.items()}
         scores = logits(leaves)
         loss, slope = bce(scores.detach(), labels, weights, saturating=saturating)
         found = torch.autograd.grad(scores, list(leaves.values()), grad_outputs=slope)
     return loss, dict(zip(leaves, found, strict=True))
-
-
-def _leaf(value: Tensor) -> Tensor:
-    """A tensor that autograd can start from; one made in inference mode is copied."""
-    return (value.clone() if value.is_inference() else value.detach()).requires_grad_()

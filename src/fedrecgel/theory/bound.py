@@ -14,7 +14,7 @@ from fedrecgel.draws import Draws
 from fedrecgel.engine.chunks import chunks_of
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods.fedrecgel import FedRecGEL
-from fedrecgel.models.gradients import perturb
+from fedrecgel.models.gradients import perturb_in_place
 from fedrecgel.numerics.pac_bayes import Bound, admissible_sigma, lemma2
 from fedrecgel.runs.result import Result
 from fedrecgel.tensors import Tensors
@@ -75,7 +75,7 @@ def _worst_case_loss(
     """The two maxima, each by one first-order step: the private part first, then the shared one."""
     model, loss = method.backbone, method.local_loss(batch)
     gradient = model.gradients(shared, user, loss, of="user").user
-    user = perturb({"user": user}, {"user": gradient}, method.rho_ur)["user"]
+    user = perturb_in_place({"user": user}, {"user": gradient.clone()}, method.rho_ur)["user"]
     point = model.point(shared, batch.rows, user)
-    worst = perturb(point.shared, model.differentiate(point, loss).seen(), method.rho_co)
+    worst = perturb_in_place(point.shared, model.differentiate(point, loss).seen(), method.rho_co)
     return model.differentiate(point.with_shared(worst), loss).loss
