@@ -143,69 +143,6 @@ def perturb_in_place(parameters: Tensors, gradients: Tensors, rho: float) -> Ten
     }
 
 
-def differentiate(self, point: Point, loss: LocalLoss) -> Slopes:
-    """∇L there."""
-
-
-def sam_gradients(
-    model: Differentiable,
-    shared: Tensors,
-    user: Float[Tensor, "C d"],
-    loss: LocalLoss,
-    rho_ur: float,
-    rho_co: float,
-    of: Part,
-) -> Gradients:
-    """∇L of each client at the worst points near (θ_co, θ_ur); radius 0 gives the plain gradient.
-
-    Args:
-        model: what scores.
-        shared: θ_co, as `Model.prepare` returned it.
-        user: θ_ur.
-        loss: L.
-        rho_ur: radius of the ball around the user vector.
-        rho_co: radius of the ball around what the client sees of the shared tensors.
-        of: which gradients are wanted; the others are empty.
-    """
-    point = model.point(shared, loss.rows, user)
-    here = model.differentiate(point, loss)
-    value, g_ur = here.loss, user[:0]
-    if of != "shared":
-        g_ur = here.user()
-        if rho_ur > 0:
-            worst = perturb_in_place({"user": user}, {"user": g_ur.clone()}, rho_ur)["user"]  # Eq. 11
-            g_ur = model.differentiate(model.with_user(point, worst), loss).user()  # Eq. 12
-    if of == "user":
-        return Gradients(value, g_ur, {}, {})
-    if rho_co > 0:
-        point = point.with_shared(perturb_in_place(point.shared, here.seen(), rho_co))  # Eq. 14
-        del here  # its memory serves the next pass
-        here = model.differentiate(point, loss)  # Eq. 15
-    return Gradients(value, g_ur, *here.sent())
-
-
-def perturb(parameters: Tensors, gradients: Tensors, rho: float) -> Tensors:
-    """The worst point of a ball of radius rho, to first order: θ + ε*, ε* = ρ ∇L / ‖∇L‖ (Eq. 2).
-
-    Args:
-        parameters: with or without a client axis.
-        gradients: [C, ...] per client; one norm over all tensors of a client together.
-        rho: radius of the ball.
-
-    Every tensor that has a gradient comes back perturbed, [C, ...].
-    """
-    return perturb_in_place(parameters, {name: gradient.clone() for name, gradient in gradients.items()}, rho)
-
-
-def perturb_in_place(parameters: Tensors, gradients: Tensors, rho: float) -> Tensors:
-    """The same, written into the memory of the gradients."""
-    scale = rho / (client_norm(gradients) + EPSILON)
-    return {
-        name: torch.addcmul(parameters[name], scale.view(-1, *[1] * (g.dim() - 1)), g, out=g)
-        for name, g in gradients.items()
-    }
-
-
 def differentiate(
     logits: Callable[[Tensors], Float[Tensor, "C K"]],
     own: Tensors,
