@@ -12,7 +12,7 @@ import torch
 from tests.builders import random_interactions, random_split
 
 import fedrecgel as fr
-from fedrecgel.channels.base import Plain
+from fedrecgel.channels.sums import add_up
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.split import Split, leave_one_out
 from fedrecgel.draws import Draws
@@ -53,7 +53,7 @@ def update(method: Method, split: Split = SPLIT) -> tuple[Tensors, Tensors, torc
     down = Download(method.unpack(shared))
     private = method.init_clients(problem, ids, draws)
     result = method.client_update(private, down, Federation(split).batch(ids, 0, draws), 0, draws)
-    mean = Plain().collect([result.upload], split.n_items, method.server_needs).mean()
+    mean = add_up([result.upload], split.n_items, method.server_needs).mean()
     items = torch.arange(split.n_items).expand(split.n_users, -1)
     return mean, result.private.tensors, result.loss, method.score(private, down, items)
 
@@ -109,7 +109,7 @@ def test_a_client_without_examples_changes_nothing() -> None:
     private, batch = method.init_clients(problem, ids, draws), Federation(SPLIT).batch(ids, 0, draws)
     batch = replace(batch, mask=batch.mask & (ids > 0)[:, None], row_mask=batch.row_mask & (ids > 0)[:, None])
     results = [kind.client_update(private, down, batch, 0, draws) for kind in (method, fast)]
-    means = [Plain().collect([result.upload], SPLIT.n_items, method.server_needs).mean() for result in results]
+    means = [add_up([result.upload], SPLIT.n_items, method.server_needs).mean() for result in results]
     for name, value in means[0].items():
         close(means[1][name], value, name)
     assert not results[1].private["user_m"][0].any()

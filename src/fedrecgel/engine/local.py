@@ -19,7 +19,7 @@ from jaxtyping import Bool
 from msgspec import Meta
 from torch import Tensor
 
-from fedrecgel.channels.base import Channel
+from fedrecgel.channels.base import Channel, RoundSetup
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.split import NO_ITEM
 from fedrecgel.draws import Draws
@@ -28,6 +28,7 @@ from fedrecgel.engine.base import Trained
 from fedrecgel.engine.chunks import chunks_of
 from fedrecgel.engine.gate import GateSettings, sift
 from fedrecgel.engine.store import ClientStore
+from fedrecgel.engine.uplink import Simulated, Uplink
 from fedrecgel.errors import RunError
 from fedrecgel.evaluation.ranking import Ranks, rank_against
 from fedrecgel.methods.base import ClientResult, Download, Method, Server, Upload
@@ -78,6 +79,7 @@ class LocalEngine:
     ) -> None:
         self.method, self.federation, self.channel, self.store, self.draws = method, federation, channel, store, draws
         self.settings, self.gate = settings or LocalSettings(), gate or GateSettings()
+        self.devices, self._inbound = channel.device(draws.own), channel.server()
         keep_freed_memory()
         # One intra-op thread each, as `one_thread`; so sums keep one order, too.
         self._n_workers = self.settings.workers or available_cores()
@@ -93,7 +95,9 @@ class LocalEngine:
         Raises:
             RunError: the gate refused every upload.
         """
-        trained = self.train_with(self.method.broadcast(server, cohort), cohort, round)
+        setup = RoundSetup(round, cohort, self.federation.n_items, self.method.server_needs)
+        uplink = Simulated(self.channel, self.devices, self._inbound, setup)
+        trained = self.train_with(self.method.broadcast(server, cohort), cohort, round, uplink)
         if not trained.n_answers:
             raise RunError(
                 f"Uploads of round {round + 1} should be finite and no longer than gate.max_norm = "
@@ -103,7 +107,7 @@ class LocalEngine:
         return trained
 
     @one_thread()
-    def train_with(self, down: Download, cohort: Ids, round: int) -> Trained:
+    def train_with(self, down: Download, cohort: Ids, round: int, uplink: Uplink) -> Trained:
         """Train the cohort in chunks of clients of similar length, several at a time.
 
         Chunks are summed in their own order whatever the number of workers, so the result is the same to the bit. What
@@ -112,9 +116,9 @@ class LocalEngine:
         lengths = self.federation.n_examples(cohort)
         order = torch.argsort(lengths, descending=True, stable=True)  # clients of similar length need little padding
         drawn = self._begin(lambda: self.federation.examples(cohort[order], round, self.draws))
-        opened = self.channel.open(down)  # every device does; a simulator once for all
+        opened = self.devices.open_download(down)  # every device does; a simulator once for all
         shared = self.method.unpack(opened.shared)
-        needs, examples = self.method.server_needs, drawn()
+        examples = drawn()
 
         def train_chunk(chunk: tuple[int, int]) -> ClientResult:
             batch = examples.batch(*chunk)
@@ -122,12 +126,11 @@ class LocalEngine:
             with torch.inference_mode(not self.method.autograd):
                 result = self.method.client_update(self.store.read(batch.ids), received, batch, round, self.draws)
                 result = sift(result, self.gate)
-            sealed = self.channel.seal(result.upload, self.federation.n_items, round)
-            return result._replace(upload=self.channel.fold(sealed, needs))
+            return result._replace(upload=uplink.leave(result.upload))
 
         learnt: list[tuple[Ids, State]] = []
         losses: list[Tensor] = []
-        bytes_up = 0
+        bytes_up = uplink.exchanged
 
         def uploads() -> Iterator[Upload]:
             nonlocal bytes_up
@@ -140,7 +143,7 @@ class LocalEngine:
                     bytes_up += len(ids) * result.upload.n_bytes(self.federation.n_items)
                     yield result.upload
 
-        inbox = self.channel.collect(uploads(), self.federation.n_items, needs)
+        inbox = uplink.collect(uploads())
         for ids, private in learnt:
             self.store.write(ids, private)
         n_answers = sum(len(loss) for loss in losses)
@@ -149,7 +152,7 @@ class LocalEngine:
             inbox,
             loss=torch.cat(losses).mean() if losses else torch.tensor(torch.nan),
             bytes_up=bytes_up,
-            bytes_down=len(cohort) * n_bytes(down.shared) + down.own_bytes,
+            bytes_down=len(cohort) * (n_bytes(down.shared) + uplink.exchanged) + down.own_bytes,
             n_answers=n_answers,
             refused={"norm": n_refused} if n_refused else {},
         )
@@ -197,7 +200,7 @@ class LocalEngine:
         per_client = split.n_items if against == "catalogue" else candidates.shape[1] + 1
         blocks = 8 if isinstance(self.method, NativeScores) else 1  # the kernel cuts them into small ones itself
         size = max(1, blocks * self.settings.chunk_scores // per_client)
-        down = self.channel.open(down)
+        down = self.devices.open_download(down)
         shared = self.method.unpack(down.shared)
 
         # Written in place: small results left between the large blocks would keep the allocator from reusing them.

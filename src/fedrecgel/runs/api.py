@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fedrecgel.channels.registry import channel_sections
 from fedrecgel.data.split import Split
 from fedrecgel.errors import ConfigError
 from fedrecgel.runs.config import from_dict
@@ -36,7 +37,7 @@ def train(
         **options: hyper-parameters of the method, its `variant`, or settings of other sections, as in
             `evaluation={"every": 5}`.
     """
-    names = ("run", "sampling", "evaluation", "checkpoint", "local", "fixed_point", "gate")
+    names = ("run", "sampling", "evaluation", "checkpoint", "local", "gate", *channel_sections())
     sections = {name: options.pop(name) for name in names if name in options}
     data = split.interactions
     sections["data"] = data.loaded_as or {"name": data.name, "min_interactions": data.min_interactions}

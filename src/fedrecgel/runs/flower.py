@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 
-from fedrecgel.channels.base import Channel
+from fedrecgel.channels.base import Channel, DeviceHalf, Plain
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
 from fedrecgel.engine.accelerate import accelerated
+from fedrecgel.engine.flower.asking import RemoteRun
 from fedrecgel.engine.flower.disk import DiskStore
-from fedrecgel.engine.flower.engine import FlowerEngine, RemoteRun
+from fedrecgel.engine.flower.engine import FlowerEngine
 from fedrecgel.engine.flower.node import Work
 from fedrecgel.engine.flower.roster import Roster
 from fedrecgel.engine.flower.shard import blank_split, read_shard, rejoined, write_shards
@@ -44,7 +45,8 @@ def work_of(text: str) -> Work:
     """What a node makes of the settings in a letter."""
     config = from_dict(json.loads(text))
     method, dtype = config.method.build(), getattr(torch, config.run.dtype)
-    if config.local.accelerate and usable(dtype, torch.device("cpu")):
+    channel = config.channel()
+    if config.local.accelerate and isinstance(channel, Plain) and usable(dtype, torch.device("cpu")):
         method = accelerated(method) or method
     return Work(
         method,
@@ -53,7 +55,7 @@ def work_of(text: str) -> Work:
         config.run.seed,
         config.local,
         config.gate,
-        config.faults,
+        channel,
         selects=config.evaluation.selection != "last",
     )
 
@@ -69,7 +71,7 @@ def serve(courier: Courier, order: Mapping[str, Any]) -> None:
     def host(config: Config, method: Method, channel: Channel, problem: Problem, split: Split) -> Host:
         run = RemoteRun(f"{name}-{config.method.name}", json.dumps(config.to_dict()))  # popularity is a run of its own
         engine = FlowerEngine(method, channel, problem, roster, courier, run, config.flower, config.gate)
-        return Host(engine, engine)
+        return Host(engine, engine, DeviceHalf())  # of the server's state, nodes seal nothing
 
     shards = order["shards"]
     train_config(

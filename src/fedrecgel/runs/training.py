@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from fedrecgel.channels.base import CHANNELS, Plain, check_channel
+from fedrecgel.channels.base import Plain
+from fedrecgel.channels.registry import check_channel
 from fedrecgel.data.load import load_data
 from fedrecgel.data.split import Split, leave_one_out
 from fedrecgel.draws import Draws
 from fedrecgel.engine.accelerate import accelerated
 from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
-from fedrecgel.engine.flower.faults import FaultSettings
 from fedrecgel.engine.run import Round, run
 from fedrecgel.errors import RunError, RunFolderError
 from fedrecgel.evaluation.ranking import metrics
@@ -97,15 +97,15 @@ class Training:
         self.settings = config.to_dict()
         self.draws = Draws(config.run.seed)
         self.method = config.method.build()
-        channel = self.channel = CHANNELS[config.run.channel](config.fixed_point)
+        channel = config.channel()
         check_channel(config.method.name, self.method, channel)
         device, dtype = torch.device(config.run.device), getattr(torch, config.run.dtype)
         fits = config.run.engine == "local" and isinstance(channel, Plain) and usable(dtype, device)
         native = accelerated(self.method) if config.local.accelerate and fits else None
         self.method, self.accelerated = native or self.method, native is not None
         problem = Problem(split.n_users, split.n_items, dtype, device)
-        self.engine, self.store = self._host(config, self.method, channel, problem, split)
-        self.server = channel.close(self.method.init_server(problem, self.draws))
+        self.engine, self.store, self.devices = self._host(config, self.method, channel, problem, split)
+        self.server = self.devices.seal_server(self.method.init_server(problem, self.draws))
         self.round = 0
         self.best_round: int | None = None
         self.best_value = -math.inf
@@ -187,7 +187,7 @@ class Training:
         value = found[f"HR@{max(self.config.evaluation.ks)}"]
         if value > self.best_value:
             self.best_round, self.best_value = self.round, value
-            snapshot = Snapshot(self.round, self.channel.opened(self.server).shared, self.store.everyone())
+            snapshot = Snapshot(self.round, self.devices.unseal_server(self.server).shared, self.store.everyone())
             if self.folder is not None:
                 snapshot.write(self.folder.best(self.round))
             else:
@@ -199,7 +199,7 @@ class Training:
         self.folder.sync_metrics()
         totals = {"seconds_total": self.seconds_total, "best_value": self.best_value}
         clients, path = self.store.everyone(), self.folder.checkpoint
-        server = self.channel.opened(self.server)
+        server = self.devices.unseal_server(self.server)
         Checkpoint(self.round, self.fingerprint, server, clients, self.best_round, totals).write(path)
         self.folder.forget_other_bests(self.best_round)
 
@@ -212,7 +212,7 @@ class Training:
         if saved is not None:
             device = torch.device(self.config.run.device)
             server = Server(moved(saved.server.shared, device), moved(saved.server.kept, device))
-            self.server = self.channel.close(server)
+            self.server = self.devices.seal_server(server)
             self.round, self.best_round = saved.round, saved.best_round
             self.store.load(saved.clients.to(device))
             self.best_value, self.seconds_total = saved.totals["best_value"], saved.totals["seconds_total"]
@@ -262,7 +262,7 @@ class Training:
             self.config,
             summary,
             self.history,
-            shared=moved(self.channel.opened(self.server).shared, torch.device("cpu")),
+            shared=moved(self.devices.unseal_server(self.server).shared, torch.device("cpu")),
             clients=self.store.everyone().to(torch.device("cpu")),
             train=self.split.train,
             user_ids=data.user_ids,
@@ -286,7 +286,7 @@ class Training:
         """Popularity on the same split, through the same engine; counts are the same behind every channel."""
         method = MethodSettings("popularity")
         run = replace(self.config.run, rounds=1, channel="plain")
-        config = replace(self.config, method=method, run=run, faults=FaultSettings())
+        config = replace(self.config, method=method, run=run)
         reference = Training(config, self.split, None, self._host)
         reference.fit(lambda line: None, lambda: False)
         last = reference.history[-1]
