@@ -154,7 +154,7 @@ class FlowerEngine:
         """Under an exchange a node's upload is that of one participant."""
         if self.channel.prepares < Preparation.EXCHANGE:
             return upload
-        return replace(upload, ids=asked.min()[None], weight=upload.weight.sum()[None])
+        return replace(upload, ids=asked.min()[None], at=upload.at[:1], weight=upload.weight.sum()[None])
 
     def _upload(self, letter: Letter, asked: Ids, forms: dict[str, Form]) -> Upload | None:
         """What a node's clients sent, if it is what was asked for; None if none of them was there.
