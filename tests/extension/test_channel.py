@@ -265,8 +265,11 @@ def test_it_runs_on_nodes_which_are_its_participants(tmp_path: Path) -> None:
         for name, value in answer.tensors.items():
             if name.startswith("sum/") and value.numel() > 100:
                 looks_random(value)
+    counts = [answer.tensors["sum/counts"] for kind, answer in answers if "sum/counts" in answer.tensors]
+    assert [(value.abs() > 2**56).double().mean() > 0.9 for value in counts] == 3 * [True], "nor does the reference"
+    assert mine.reference == plain.reference
     public = [answer.about["message"] for kind, answer in answers if kind == "prepare"]
-    assert len(public) == len(set(public)) == 9
+    assert len(public) == len(set(public)) == 12
     told = [
         letter.about["messages"] for kind, _, letter in courier.sent if kind == "train" and "messages" in letter.about
     ]

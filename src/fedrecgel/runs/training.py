@@ -285,7 +285,9 @@ class Training:
     def _reference(self) -> dict[str, dict[str, float]]:
         """Popularity on the same split, through the same engine; counts are the same behind every channel."""
         method = MethodSettings("popularity")
-        run = replace(self.config.run, rounds=1, channel="plain")
+        # A simulator spares itself the sealing; on nodes nothing goes around the channel.
+        channel = "plain" if self.config.run.engine == "local" else self.config.run.channel
+        run = replace(self.config.run, rounds=1, channel=channel)
         config = replace(self.config, method=method, run=run)
         reference = Training(config, self.split, None, self._host)
         reference.fit(lambda line: None, lambda: False)
