@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -39,8 +40,9 @@ def places(tmp_path: Path) -> list[Path]:
     return write_shards(SPLIT, tmp_path, 3)
 
 
-def trained(courier: InProcess, channel: str = "mine", repeats: int = 1) -> Trained:
-    config = config_of(run={"channel": channel}, flower={"min_answers": 0.3, "repeats": repeats})
+def trained(courier: InProcess, channel: str = "mine", repeats: int = 1, **options: Any) -> Trained:
+    flower = {"min_answers": 0.3, "repeats": repeats}
+    config = config_of(run={"channel": channel}, flower=flower, method=options)
     roster = Roster(courier, config.flower)
     roster.gather()
     run, method = RemoteRun("run", json.dumps(config.to_dict())), config.method.build()
@@ -122,6 +124,19 @@ def test_a_bad_message_is_left_out(places: list[Path], about: dict[str, object],
     found = trained(InProcess(places, tamper))
     assert found.refused == {reason: 5}
     assert found.n_answers == 9
+
+
+def test_weights_count_and_are_bounded_behind_masks_too(places: list[Path]) -> None:
+    def claim(node: int, kind: str, answer: Letter) -> list[Letter | Lost]:
+        greedy = node == BAD_NODE and kind == "train"
+        weight = {"weight": answer.tensors["weight"] + 1e12} if greedy else {}
+        return [Letter(answer.about, {**answer.tensors, **weight})]
+
+    found, plain = (trained(InProcess(places), channel, weighting="examples") for channel in ("mine", "plain"))
+    for name, value in plain.inbox.mean().items():
+        torch.testing.assert_close(found.inbox.mean()[name], value, rtol=0, atol=2.0**-29)
+    with pytest.raises(IncompleteError, match="Missing"):
+        trained(InProcess(places, claim), weighting="examples")
 
 
 def test_a_node_covers_once_under_the_same_secret(places: list[Path]) -> None:

@@ -184,9 +184,8 @@ class FlowerEngine:
         dense = {name: value if each else Summed(value) for name, value in found.items() if name not in rows}
         n_rows = self.problem.n_items if rows else 0
         upload = Upload(ids, dense, rows, torch.arange(n_rows).expand(len(ids), -1), weight)
-        if not self._inbound.readable:
-            return upload
-        good = admissible(upload, self._gate)
+        readable = upload if self._inbound.readable else replace(upload, dense={}, rows={})  # weights always are
+        good = admissible(readable, self._gate)
         if not good.any() or not (each or good.all()):  # a sum stands or falls as a whole
             raise Refusal("norm")
         return upload if good.all() else chosen(upload, good)
