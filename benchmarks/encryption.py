@@ -14,8 +14,9 @@ from statistics import median
 import torch
 
 from fedrecgel.bench.measure import cpu_seconds
+from fedrecgel.channels.base import RoundSetup
 from fedrecgel.channels.bfv import Encrypted
-from fedrecgel.channels.fixedpoint import FixedPointSettings
+from fedrecgel.draws import Draws
 from fedrecgel.methods.base import Download, Need, Server, Upload
 from fedrecgel.tensors import n_bytes
 
@@ -27,15 +28,16 @@ TABLES = {"tiny": (100, 20), "demo": (800, 600), "filmtrust": (2_059, 1_227), "a
 def measure(name: str, repeats: int) -> str:
     """One row."""
     n_items, n_clients = TABLES[name]
-    channel, table = Encrypted(FixedPointSettings()), 0.01 * torch.randn(n_items, DIM)
-    server = channel.close(Server({"items": table}))
+    channel, table = Encrypted(), 0.01 * torch.randn(n_items, DIM)
+    devices, setup = channel.device(Draws(0)), RoundSetup(0, torch.arange(2), n_items, Need.LINEAR)
+    server = devices.seal_server(Server({"items": table}))
     at = torch.arange(min(100, n_items))[None]
     upload = Upload(torch.zeros(1).long(), {}, {"items": 0.01 * torch.randn(1, at.shape[1], DIM)}, at, torch.ones(1))
-    sealed = [channel.seal(upload, n_items, 0) for _ in range(2)]
-    total = channel.collect(sealed, n_items, Need.LINEAR).total()["items"]  # also loads what torch loads once
+    sealed = [devices.seal(upload, setup) for _ in range(2)]
+    total = channel.server().collect(sealed, setup).total()["items"]  # also loads what torch loads once
 
-    encrypt = median(cpu_seconds(lambda: channel.seal(upload, n_items, 0)) for _ in range(repeats))
-    decrypt = median(cpu_seconds(lambda: channel.open(Download(server.shared))) for _ in range(repeats))
+    encrypt = median(cpu_seconds(lambda: devices.seal(upload, setup)) for _ in range(repeats))
+    decrypt = median(cpu_seconds(lambda: devices.open_download(Download(server.shared))) for _ in range(repeats))
     add = median(cpu_seconds(lambda: total + total) for _ in range(repeats))
     step = median(cpu_seconds(lambda: server.shared["items"] - 0.3 * total) for _ in range(repeats))
     size, plain = n_bytes(server.shared), table.numel() * table.element_size()

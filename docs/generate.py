@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from fedrecgel.cli.common import field_docs
 from fedrecgel.methods import METHODS
-from fedrecgel.runs.config import Config
+from fedrecgel.runs.config import section_types
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -20,9 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def settings_text() -> str:
     """Every setting of every section, then the hyper-parameters of every method, as Markdown tables."""
     parts = []
-    for section, kind in get_type_hints(Config).items():
-        if section not in {entry.name for entry in fields(Config)}:
-            continue
+    for section, kind in section_types().items():
         parts.append(f"### [{section}]\n\n{_sentence(kind)}\n\n{_table(kind, leave_out=('options',))}")
         if section == "method":
             parts += [

@@ -24,6 +24,18 @@ def test_noise_is_drawn_from_the_secret_where_there_is_one() -> None:
     assert abs(np.corrcoef(own.ravel(), Draws(3, "b").hidden.laplace("noise", 1, CLIENTS, 8).ravel())[0, 1]) < 0.1
 
 
+def test_what_a_device_draws_for_itself_nobody_else_can() -> None:
+    """Neither numbers nor keys follow from the seed; in a simulator, which has no secret, both repeat."""
+    ours, theirs = Draws(3, "a").own, Draws(3, "b").own
+    assert np.array_equal(ours.laplace("x", 1, CLIENTS, 8), Draws(3, "a").hidden.laplace("x", 1, CLIENTS, 8))
+    assert Draws(3).own == Draws(3)
+    assert ours.key("x", 1, 2) == Draws(3, "a").own.key("x", 1, 2)
+    keys = [draws.key("x", 1, 2) for draws in (ours, theirs, Draws(3), Draws(ours.seed), Draws(4, "a").own)]
+    keys += [ours.key("y", 1, 2), ours.key("x", 12, 2), ours.key("x", 1, 12)]
+    assert len(set(keys)) == len(keys)
+    assert all(len(key) == 32 for key in keys)
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 199), st.integers(0, 49)), min_size=1, max_size=20))
 def test_a_number_depends_only_on_what_it_is_for(wanted: list[tuple[int, int]]) -> None:

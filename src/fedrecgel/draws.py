@@ -7,6 +7,7 @@ change nothing and there is no generator state to save.
 
 from __future__ import annotations
 
+import hmac
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -40,6 +41,16 @@ class Draws:
         if not self.secret:
             return self
         return Draws(int.from_bytes(sha256(f"{self.seed}/{self.secret}".encode()).digest()[:8], "little"))
+
+    @property
+    def own(self) -> Draws:
+        """For a device's half of a channel: all that it draws is hidden, and `key` stays one of its own."""
+        return Draws(self.hidden.seed, self.secret)
+
+    def key(self, purpose: str, round: int, participant: int) -> bytes:
+        """32 bytes that only the holder of the secret can compute; from the seed alone where there is none."""
+        about = f"{self.seed}/{purpose}/{round}/{participant}"
+        return hmac.digest(self.secret.encode(), about.encode(), "sha256")
 
     def _key(self, purpose: str, round: int) -> int:
         return int.from_bytes(sha256(f"{self.seed}/{purpose}/{round}".encode()).digest()[:8], "little")

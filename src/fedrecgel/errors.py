@@ -9,7 +9,8 @@
     │   ├── PrivacyError         a method needs to see more than the channel reveals
     │   └── RunFolderError       an output folder that belongs to another run, a foreign checkpoint
     └── RunError                 the run itself failed; exit code 1
-        └── StorageError         a full disk, a truncated checkpoint
+        ├── StorageError         a full disk, a truncated checkpoint
+        └── IncompleteError      a round with too few answers
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ class RunError(FedrecgelError):
 
 class StorageError(RunError):
     """Results that could not be written or read back."""
+
+
+class IncompleteError(RunError):
+    """A round whose answers do not suffice; it may be repeated."""
 
 
 def unknown(kind: str, found: str, valid: Iterable[str], where: str = "") -> str:

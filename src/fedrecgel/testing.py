@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fedrecgel.channels.base import Plain
+from fedrecgel.channels.sums import add_up
 from fedrecgel.data.federation import ClientBatch, Federation
 from fedrecgel.data.interactions import Interactions
 from fedrecgel.data.split import Split
@@ -79,7 +80,7 @@ def check_upload_order(method: Method) -> None:
     parts = [setting.update(ids).upload for ids in (torch.arange(3), torch.arange(3, 5), torch.arange(5, 9))]
     servers = []
     for order in ((0, 1, 2), (2, 0, 1)):
-        inbox = Plain().collect([parts[k] for k in order], setting.split.n_items, method.server_needs)
+        inbox = add_up([parts[k] for k in order], setting.split.n_items, method.server_needs)
         server = Server(copy(setting.server.shared), copy(setting.server.kept))
         servers.append(method.server_update(server, inbox, 0, setting.draws))
     _same(servers[0].shared, servers[1].shared, "server after uploads in another order")

@@ -7,16 +7,19 @@ from typing import Any
 import pytest
 import torch
 from tests.builders import engine_of, problem_of, random_split
-from tests.channels.uploads import N_ITEMS, by_loop, random_upload
+from tests.channels.reach import reachable
+from tests.channels.uploads import by_loop, random_upload, setup_of
 from torch import Tensor
 
 import fedrecgel
-from fedrecgel.channels.base import Plain
+from fedrecgel.channels.base import DeviceHalf, Plain, RoundSetup
 from fedrecgel.channels.bfv import Encrypted
+from fedrecgel.channels.ciphertexts import Keys
 from fedrecgel.channels.fixedpoint import FixedPointSettings
 from fedrecgel.cli.main import main
 from fedrecgel.draws import Draws
 from fedrecgel.engine.run import run
+from fedrecgel.engine.uplink import fold
 from fedrecgel.errors import ConfigError, PrivacyError, RunError
 from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Download, Method, Need, Server, Upload
@@ -43,9 +46,16 @@ def close_to(found: Tensors, wanted: Tensors, tolerance: dict[str, float]) -> No
         assert (found[name] - value).abs().max() <= tolerance[name], name
 
 
-def opened(channel: Encrypted, tensors: Tensors) -> Tensors:
+def opened(devices: DeviceHalf, tensors: Tensors) -> Tensors:
     assert all(isinstance(value, Sealed) for value in tensors.values())
-    return channel.open(Download(tensors)).shared
+    return devices.open_download(Download(tensors)).shared
+
+
+def devices_of(settings: FixedPointSettings) -> DeviceHalf:
+    return Encrypted(settings).device(Draws(0))
+
+
+LINEAR = setup_of(Need.LINEAR)
 
 
 @pytest.mark.parametrize("aggregation", ["sum", "mean"])
@@ -53,13 +63,14 @@ def opened(channel: Encrypted, tensors: Tensors) -> Tensors:
 def test_fedmf_on_ciphertexts_equals_plain_within_rounding(aggregation: Any, server_lr: float) -> None:
     """Each of three rounds, from the same table: n uploads move by half a step each, the factor by 2^-16 of itself."""
     method = FedMF(dim=4, lr=0.5, aggregation=aggregation, server_lr=server_lr)
-    channel, draws = Encrypted(FixedPointSettings()), Draws(0)
-    ours, plain = engine_of(method, SPLIT, channel=channel), engine_of(method, SPLIT)
+    draws = Draws(0)
+    ours, plain = engine_of(method, SPLIT, channel=Encrypted()), engine_of(method, SPLIT)
     start = method.init_server(problem_of(SPLIT), draws)
-    server = channel.close(start)
-    close_to(opened(channel, server.shared), start.shared, {"items": STEP / 2})
+    devices = ours.devices
+    server = devices.seal_server(start)
+    close_to(opened(devices, server.shared), start.shared, {"items": STEP / 2})
     for t in range(3):
-        table = Server(opened(channel, server.shared))
+        table = Server(opened(devices, server.shared))
         cohort = method.cohort(server, ours.population(), t, draws)
         sealed, clear = ours.train(server, cohort, t), plain.train(table, cohort, t)
         assert sealed.loss == clear.loss
@@ -69,17 +80,22 @@ def test_fedmf_on_ciphertexts_equals_plain_within_rounding(aggregation: Any, ser
         largest = float(clear.inbox.total()["items"].abs().max()) + len(cohort) * STEP / 2
         inexact = 0.0 if factor == 1 else 2**-16 * largest
         assert largest > 1000 * STEP, "else rounding would hide everything"
-        close_to(opened(channel, server.shared), wanted.shared, {"items": factor * (len(cohort) * STEP / 2 + inexact)})
+        close_to(opened(devices, server.shared), wanted.shared, {"items": factor * (len(cohort) * STEP / 2 + inexact)})
     assert torch.equal(ours.store.everyone()["user"], plain.store.everyone()["user"])
 
 
 class Rounded(Plain):
     """In the clear, but with the encrypted channel's rounding."""
 
-    def close(self, server: Server) -> Server:
+    def device(self, draws: Draws) -> DeviceHalf:
+        return RoundedDevice()
+
+
+class RoundedDevice(DeviceHalf):
+    def seal_server(self, server: Server) -> Server:
         return Server({name: self.rounded(value) for name, value in server.shared.items()})
 
-    def seal(self, upload: Upload, n_items: int, round: int) -> Upload:
+    def seal(self, upload: Upload, setup: RoundSetup) -> Upload:
         return replace(upload, rows={name: self.rounded(value) for name, value in upload.rows.items()})
 
     @staticmethod
@@ -91,18 +107,18 @@ def test_three_rounds_differ_from_plain_by_rounding_alone() -> None:
     """With the same rounding in the clear, the table is the same to the last bit: nothing else happened to it."""
     method = FedMF(dim=4, lr=0.5)
     tables = []
-    for channel in (Encrypted(FixedPointSettings()), Rounded()):
+    for channel in (Encrypted(), Rounded()):
         engine = engine_of(method, SPLIT, channel=channel)
-        server = channel.close(method.init_server(problem_of(SPLIT), engine.draws))
+        server = engine.devices.seal_server(method.init_server(problem_of(SPLIT), engine.draws))
         *_, last = run(method, engine, server, 3, engine.draws)
-        tables.append(channel.opened(last.server).shared["items"])
+        tables.append(engine.devices.unseal_server(last.server).shared["items"])
     assert torch.equal(*tables)
 
 
 def test_the_server_holds_ciphertexts_and_no_key_at_any_time() -> None:
-    method, channel = FedMF(dim=4), Encrypted(FixedPointSettings())
-    engine = engine_of(method, SPLIT, channel=channel)
-    server = channel.close(method.init_server(problem_of(SPLIT), engine.draws))
+    method = FedMF(dim=4)
+    engine = engine_of(method, SPLIT, channel=Encrypted())
+    server = engine.devices.seal_server(method.init_server(problem_of(SPLIT), engine.draws))
     seen = [server.shared["items"]]
     for finished in run(method, engine, server, 2, engine.draws):
         seen += [*finished.server.shared.values(), *finished.trained.inbox.total().values()]
@@ -116,10 +132,22 @@ def test_the_server_holds_ciphertexts_and_no_key_at_any_time() -> None:
         finished.trained.inbox.each()
 
 
+def test_no_road_leads_from_the_server_half_to_a_key() -> None:
+    """Nor from what it has collected; the same walk finds the key from the device half, so it can find one."""
+    channel = Encrypted()
+    devices, server = channel.device(Draws(0)), channel.server()
+    upload = random_upload(torch.Generator().manual_seed(0), 2, 3, torch.ones(2).double())
+    inbox = server.collect([devices.seal(upload, LINEAR)], LINEAR)
+    assert any(isinstance(value, Keys) for value in reachable(devices))
+    assert any(isinstance(value, Sealed) for value in reachable(inbox))
+    for holder in (server, inbox, channel):
+        assert not any(isinstance(value, Keys) or value is devices for value in reachable(holder))
+
+
 def test_a_sealed_upload_does_not_say_which_rows_were_touched() -> None:
-    channel = Encrypted(WIDE)
+    devices = devices_of(WIDE)
     one, three = (random_upload(torch.Generator().manual_seed(0), 2, rows, torch.ones(2).double()) for rows in (1, 3))
-    few, many = channel.seal(one, N_ITEMS, 0), channel.seal(three, N_ITEMS, 0)
+    few, many = devices.seal(one, LINEAR), devices.seal(three, LINEAR)
     for upload in (few, many):
         assert not upload.rows
         assert upload.at.numel() == 0
@@ -130,17 +158,17 @@ def test_a_sealed_upload_does_not_say_which_rows_were_touched() -> None:
 
 @pytest.mark.parametrize("uniform", [True, False])
 def test_rows_dense_tensors_factors_and_weights_against_a_loop(uniform: bool) -> None:
-    channel, generator = Encrypted(WIDE), torch.Generator().manual_seed(3)
+    devices, generator = devices_of(WIDE), torch.Generator().manual_seed(3)
     weights = [torch.ones(c).double() if uniform else torch.rand(c, generator=generator).double() * 9 for c in (3, 2)]
     uploads = [random_upload(generator, len(w), 4, w) for w in weights]
     sums, weight = by_loop(uploads)
-    sealed = [channel.seal(upload, N_ITEMS, 0) for upload in uploads]
-    folded = [channel.fold(upload, Need.LINEAR) for upload in sealed]
+    sealed = [devices.seal(upload, LINEAR) for upload in uploads]
+    folded = [fold(upload, Need.LINEAR, weighted=True) for upload in sealed]
     for arriving in (sealed, folded, [sealed[0], folded[1]]):
-        inbox = channel.collect(arriving, N_ITEMS, Need.LINEAR)
-        close_to(opened(channel, inbox.total()), sums, dict.fromkeys(sums, 5 * STEP / 2))
+        inbox = Encrypted().server().collect(arriving, LINEAR)
+        close_to(opened(devices, inbox.total()), sums, dict.fromkeys(sums, 5 * STEP / 2))
         off = {name: (5 * STEP / 2 + 2**-16 * (float(v.abs().max()) + 5 * STEP)) / weight for name, v in sums.items()}
-        close_to(opened(channel, inbox.mean()), {name: value / weight for name, value in sums.items()}, off)
+        close_to(opened(devices, inbox.mean()), {name: value / weight for name, value in sums.items()}, off)
 
 
 @pytest.mark.parametrize(
@@ -158,30 +186,29 @@ def test_every_linear_method_runs(method: Method) -> None:
     servers = []
     for channel in (Encrypted(numbers), Plain()):
         engine = engine_of(method, SPLIT, channel=channel)
-        server = channel.close(method.init_server(problem_of(SPLIT), engine.draws))
+        server = engine.devices.seal_server(method.init_server(problem_of(SPLIT), engine.draws))
         *_, last = run(method, engine, server, 1, engine.draws)
         assert len(engine.ranks(last.server, "test", "candidates").above) == SPLIT.n_users
-        servers.append(channel.opened(last.server).shared)
+        servers.append(engine.devices.unseal_server(last.server).shared)
     for name, value in servers[1].items():
         torch.testing.assert_close(servers[0][name], value, atol=1e-3, rtol=1e-3)
 
 
 def test_uploads_that_were_summed_or_never_sealed_are_refused() -> None:
-    channel = Encrypted(WIDE)
     upload = random_upload(torch.Generator().manual_seed(0), 2, 3, torch.ones(2).double())
     with pytest.raises(PrivacyError, match="one by one"):
-        channel.seal(replace(upload, dense={"bias": Summed(torch.zeros(1))}), N_ITEMS, 0)
+        devices_of(WIDE).seal(replace(upload, dense={"bias": Summed(torch.zeros(1))}), LINEAR)
     with pytest.raises(PrivacyError, match="should receive sealed tensors"):
-        channel.collect([upload], N_ITEMS, Need.LINEAR)
+        Encrypted().server().collect([upload], LINEAR)
 
 
 def test_what_no_device_could_open_is_refused() -> None:
     with pytest.raises(PrivacyError, match=r"Found step; use channel plain"):
-        Encrypted(WIDE).close(Server({"items": torch.zeros(2)}, {"step": torch.zeros(())}))
+        devices_of(WIDE).seal_server(Server({"items": torch.zeros(2)}, {"step": torch.zeros(())}))
 
 
 def test_more_clients_than_fit_are_refused() -> None:
-    channel = Encrypted(FixedPointSettings(fraction_bits=40, largest=2.0**15))
+    devices = devices_of(FixedPointSettings(fraction_bits=40, largest=2.0**15))
 
     def collect(clients: int) -> Tensors:
         upload = Upload(
@@ -191,13 +218,13 @@ def test_more_clients_than_fit_are_refused() -> None:
             torch.zeros(clients, 0).long(),
             torch.ones(clients),
         )
-        return channel.collect([channel.seal(upload, N_ITEMS, 0)], N_ITEMS, Need.LINEAR).total()
+        return Encrypted().server().collect([devices.seal(upload, LINEAR)], LINEAR).total()
 
-    assert torch.equal(opened(channel, collect(3))["x"], torch.full((3,), 3.0))
+    assert torch.equal(opened(devices, collect(3))["x"], torch.full((3,), 3.0))
     with pytest.raises(ConfigError, match="take fewer clients"):
         collect(4)
     with pytest.raises(RunError, match=r"at most 32768 in magnitude\. Found 40000"):
-        channel.close(Server({"x": torch.tensor([4e4])}))
+        devices.seal_server(Server({"x": torch.tensor([4e4])}))
 
 
 def settings_of(rounds: int = 4, **method: Any) -> Any:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedrecgel.methods.base import Upload
+from fedrecgel.channels.base import RoundSetup
+from fedrecgel.methods.base import Need, Upload
 from fedrecgel.tensors import Factors, Tensors
 
 N_ITEMS = 9
+
+
+def setup_of(needs: Need, cohort: int = 5) -> RoundSetup:
+    return RoundSetup(0, torch.arange(cohort), N_ITEMS, needs)
 
 
 def random_upload(generator: torch.Generator, clients: int, rows: int, weights: Tensor) -> Upload:

@@ -47,7 +47,8 @@ def test_a_node_needs_a_shard(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ("settings", "message"),
     [
         (["--engine", "flower", "--device", "cuda"], "needs run.device = 'cpu'"),
-        (["--set", "faults.dropout=0.5"], "needs run.engine = 'flower'"),
+        (["--engine", "flower", "--channel", "bfv"], "needs run.channel = 'plain'. Found 'bfv'"),
+        (["--engine", "flower", "--set", "faults.dropout=0.5"], "Unknown section 'faults'"),
         (["--engine", "flour"], "Did you mean 'flower'"),
     ],
 )

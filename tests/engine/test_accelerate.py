@@ -12,7 +12,7 @@ import torch
 from tests.builders import random_interactions, random_split
 
 import fedrecgel as fr
-from fedrecgel.channels.base import Plain
+from fedrecgel.channels.sums import add_up
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.split import Split, leave_one_out
 from fedrecgel.draws import Draws
@@ -58,7 +58,7 @@ def update(
     with allow_kernels(compiled):
         result = method.client_update(private, down, federation.batch(ids, 0, draws), 0, draws)
         scores = method.score(private, down, federation.history(ids), items)
-    mean = Plain().collect([result.upload], split.n_items, method.server_needs).mean()
+    mean = add_up([result.upload], split.n_items, method.server_needs).mean()
     return mean, result.private.tensors, result.loss, scores
 
 
@@ -114,7 +114,7 @@ def test_a_client_without_examples_changes_nothing() -> None:
     for compiled in (False, True):
         with allow_kernels(compiled):
             results.append(method.client_update(private, Download(shared), batch, 0, draws))
-    means = [Plain().collect([result.upload], SPLIT.n_items, method.server_needs).mean() for result in results]
+    means = [add_up([result.upload], SPLIT.n_items, method.server_needs).mean() for result in results]
     for name, value in means[0].items():
         close(means[1][name], value, name)
     assert not results[1].private["user_m"][0].any()

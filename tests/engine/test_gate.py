@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.builders import TINY, engine_of, problem_of, random_split
 from torch import Tensor
 
-from fedrecgel.channels.base import Plain
+from fedrecgel.channels.sums import add_up
 from fedrecgel.data.federation import ClientBatch
 from fedrecgel.draws import Draws
 from fedrecgel.engine.gate import Form, GateSettings, Refusal, admissible, check_clients, check_form, form_of, sift
@@ -81,7 +81,7 @@ def test_the_sum_is_that_without_the_refused_clients(kind: str, where: str, bad:
         assert torch.equal(value, honest.private[name][kept])
     if left:
         without = _only(honest.upload, kept)
-        ours, theirs = (Plain().collect([part], SPLIT.n_items, Need.SUM).mean() for part in (sifted.upload, without))
+        ours, theirs = (add_up([part], SPLIT.n_items, Need.SUM).mean() for part in (sifted.upload, without))
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 

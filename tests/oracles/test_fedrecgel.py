@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedrecgel.channels.base import Plain
+from fedrecgel.channels.sums import add_up
 from fedrecgel.data.federation import ClientBatch, Federation
 from fedrecgel.data.interactions import Interactions
 from fedrecgel.data.split import Split
@@ -159,7 +160,7 @@ def test_a_client_without_gradient(split: Split, zero: str) -> None:
         server = replace(server, shared=shared)
     private = engine.store.read(ids)
     result = method.client_update(private, Download(server.shared), batch, 0, draws)
-    total = Plain().collect([result.upload], split.n_items, method.server_needs).total()
+    total = add_up([result.upload], split.n_items, method.server_needs).total()
     sums = {name: torch.zeros_like(value) for name, value in server.shared.items()}
     for row in range(len(ids)):
         client = oracle.Client(nn.Parameter(private["user"][row].clone())).attach(method)

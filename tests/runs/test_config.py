@@ -133,6 +133,13 @@ seed = 3
 """
 
 
+def test_a_run_folder_from_before_faults_were_taken_out_still_opens() -> None:
+    old = {"faults": {"dropout": 0.0, "host_of": 0, "seconds": 0.0}}
+    assert from_dict(old) == from_dict({})
+    with pytest.raises(ConfigError, match="Unknown section 'faults'"):
+        from_dict({"faults": {**old["faults"], "dropout": 0.5}})
+
+
 def test_overrides_come_on_top_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(FILE)

@@ -1,167 +1,174 @@
-"""Channels: what happens to an upload on its way, and how much of it the server gets to see."""
+"""Channels: what happens to an upload on its way, and how much of it the server gets to see.
+
+A channel makes two halves. The device half clips, adds noise, masks or encrypts, and holds whatever secrets that takes;
+the server half adds up what arrives. They are separate objects with no road from one to the other. Both engines run
+the same halves: the local engine plays all devices with one device half; under Flower every node has its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, ClassVar, NamedTuple
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
-
-from fedrecgel.channels.bfv import Encrypted
-from fedrecgel.channels.fixedpoint import FixedPointSettings
-from fedrecgel.errors import PrivacyError
-from fedrecgel.methods import METHODS
-from fedrecgel.methods.base import Download, Inbox, Method, Need, Server, Upload
-from fedrecgel.tensors import Factors, Summed, Tensors
+from fedrecgel.channels.sums import Received, add_up
+from fedrecgel.draws import Draws
+from fedrecgel.methods.base import Download, Inbox, Need, Server, Upload
+from fedrecgel.tensors import Ids, Tensors
 
 
-@runtime_checkable
-class Channel(Protocol):
+class Preparation(IntEnum):
+    """What devices must learn of a round before they seal; each step costs what it sends."""
+
+    ALONE = 0
+    """Nothing: of the cohort, a node knows its own clients only."""
+    COHORT = 1
+    """The whole cohort."""
+    EXCHANGE = 2
+    """The cohort, and one public message of every participant."""
+
+
+@dataclass(frozen=True)
+class RoundSetup:
+    """What both halves know of a round; nothing in here is secret.
+
+    A participant is a client in the simulator and a node under Flower. It goes by the number of its first client.
+    """
+
+    round: int
+    cohort: Ids
+    """The clients of this round; see `Preparation.ALONE`."""
+    n_items: int
+    needs: Need
+    """What the method's server reads."""
+    messages: Mapping[int, bytes] = field(default_factory=dict)
+    """The public message of each participant, where there was an exchange."""
+
+
+class Contribution(NamedTuple):
+    """What a participant puts into an exchange."""
+
+    public: bytes
+    """Sent to all participants, through the server."""
+    secret: bytes
+    """Stays where it was made, is handed to `cover` once, and is then forgotten."""
+
+
+class DeviceHalf:
+    """What devices do. This one does nothing; override what a channel needs.
+
+    Axis 0 of an upload is clients in `seal` and participants in `cover`; nothing may mix them.
+    """
+
+    def open_download(self, down: Download) -> Download:
+        """What was downloaded, readable."""
+        return down
+
+    def seal_server(self, server: Server) -> Server:
+        """The server's first state, or one that `unseal_server` gave, as the server may hold it."""
+        return server
+
+    def unseal_server(self, server: Server) -> Server:
+        """The state as it is written to files, in a simulator, which plays all devices."""
+        return server
+
+    def contribute(self, setup: RoundSetup, participant: int) -> Contribution:
+        """What a participant puts into the exchange, for a channel that `prepares` by one."""
+        raise NotImplementedError
+
+    def seal(self, upload: Upload, setup: RoundSetup) -> Upload:
+        """Every client's upload on its own: clip, add noise, round, encrypt."""
+        return upload
+
+    def cover(self, upload: Upload, setup: RoundSetup, secrets: Mapping[int, bytes]) -> Upload:
+        """What every participant hands over, sealed and, on a node, summed over its clients: mask.
+
+        Args:
+            upload: `ids` are participants.
+            setup: with the messages of all participants.
+            secrets: what `contribute` kept for these participants.
+        """
+        return upload
+
+
+class ServerHalf:
+    """What the server does. This one adds up; override what a channel needs."""
+
+    readable: bool = True
+    """Whether plain numbers arrive. If not, devices multiply by their own weights, and no gate can judge lengths."""
+
+    def arriving(self, one: Tensors) -> Tensors:
+        """The names, shapes and types in which the upload of one client arrives, from those the method gives it."""
+        return one
+
+    def collect(self, uploads: Iterable[Upload], setup: RoundSetup) -> Inbox:
+        """Receive the uploads of a round, keeping no more than the method needs.
+
+        Raises:
+            IncompleteError: without those that did not arrive, the others say nothing.
+        """
+        return self.open_sums(add_up(uploads, setup.n_items, setup.needs, weighted=not self.readable), setup)
+
+    def open_sums(self, received: Received, setup: RoundSetup) -> Received:
+        """The mirror of sealing, on the sums: check that masks cancelled, add noise, turn integers into numbers."""
+        return received
+
+
+class Channel(ABC):
     """One way from devices to the server."""
 
-    @property
-    def name(self) -> str:
-        """As it is called in configs and results."""
+    name: ClassVar[str]
+    """As it is called in configs and results."""
+    reveals: ClassVar[Need] = Need.EACH
+    """The most the server sees."""
+    protects: ClassVar[str]
+    """What stays hidden from whom, in words."""
+    prepares: ClassVar[Preparation] = Preparation.ALONE
+    on_nodes: ClassVar[bool] = True
+    """Whether it runs under Flower. No node seals the server's state, so a channel that does runs locally only."""
+    section: ClassVar[str] = ""
+    """The section of a config that holds its settings; empty without any."""
+    settings_type: ClassVar[type | None] = None
+    """That section: a frozen dataclass, every field with a default and a docstring."""
 
-    @property
-    def reveals(self) -> Need:
-        """The most the server sees."""
+    def __init__(self, settings: Any = None) -> None:
+        self.settings = settings if settings is not None or self.settings_type is None else self.settings_type()
 
-    def close(self, server: Server) -> Server:
-        """Before training, or after `opened`: the server's state as the server may hold it."""
+    @classmethod
+    def sections(cls) -> dict[str, type]:
+        """Its sections by name."""
+        return {} if cls.settings_type is None else {cls.section: cls.settings_type}
 
-    def open(self, down: Download) -> Download:
-        """On the device: what was downloaded, readable."""
+    @classmethod
+    def build(cls, settings: Mapping[str, Any]) -> Channel:
+        """The channel with the settings of its section; defaults where there is none."""
+        return cls(settings.get(cls.section))
 
-    def opened(self, server: Server) -> Server:
-        """In a simulator, which plays all devices: the state as it is written to files; `close` takes it back."""
+    @abstractmethod
+    def device(self, draws: Draws) -> DeviceHalf:
+        """A device half.
 
-    def seal(self, upload: Upload, n_items: int, round: int) -> Upload:
-        """On the device: clip, add noise, mask or encrypt."""
+        Args:
+            draws: randomness of its own: unknown to the server on a node, repeatable in a simulator.
+        """
 
-    def fold(self, upload: Upload, needs: Need) -> Upload:
-        """In a simulator, while others still train: sum over these clients what may be summed before it arrives."""
-
-    def collect(self, uploads: Iterable[Upload], n_items: int, needs: Need) -> Inbox:
-        """On the server: receive the uploads of a round, keeping no more than `needs`."""
+    @abstractmethod
+    def server(self) -> ServerHalf:
+        """A server half; it gets no randomness and no key."""
 
 
-class Plain:
+class Plain(Channel):
     """No protection: the server sees every upload. Sums are taken as uploads arrive."""
 
     name = "plain"
-    reveals = Need.EACH
+    protects = "nothing: the server sees every upload"
 
-    def close(self, server: Server) -> Server:
-        """As it is."""
-        return server
+    def device(self, draws: Draws) -> DeviceHalf:
+        """Sends as it is."""
+        return DeviceHalf()
 
-    def open(self, down: Download) -> Download:
-        """As it is."""
-        return down
-
-    def opened(self, server: Server) -> Server:
-        """As it is."""
-        return server
-
-    def seal(self, upload: Upload, n_items: int, round: int) -> Upload:
-        """As it is."""
-        return upload
-
-    def fold(self, upload: Upload, needs: Need) -> Upload:
-        """Sum network gradients, which are much smaller as a sum than as factors."""
-        if needs == Need.EACH:
-            return upload
-        weight = _unequal_weights(upload)
-        return replace(upload, dense={name: Summed(_total(v, weight)) for name, v in upload.dense.items()})
-
-    def collect(self, uploads: Iterable[Upload], n_items: int, needs: Need) -> Inbox:
-        """Add up; keep the uploads themselves only for a method that needs each."""
-        inbox = PlainInbox(n_items, keep=needs == Need.EACH)
-        for upload in uploads:
-            inbox.add(upload)
-        return inbox
-
-
-class PlainInbox:
-    """Running sums of one round: the memory of one model, not of C models."""
-
-    def __init__(self, n_items: int, *, keep: bool) -> None:
-        self._n_items = n_items
-        self._sums: Tensors = {}
-        self._weight = 0.0
-        self._kept: list[Upload] | None = [] if keep else None
-
-    def add(self, upload: Upload) -> None:
-        """Take in the uploads of some clients."""
-        weight = _unequal_weights(upload)
-        self._weight += float(upload.weight.sum())
-        for name, value in upload.dense.items():
-            part = _total(value, weight)
-            if name not in self._sums:
-                self._sums[name] = torch.zeros_like(part)
-            self._sums[name] += part
-        for name, value in upload.rows.items():
-            if name not in self._sums:
-                self._sums[name] = value.new_zeros(self._n_items, value.shape[2])
-            scaled = value if weight is None else value * weight[:, None, None]
-            self._sums[name].index_add_(0, upload.at.flatten(), scaled.flatten(0, 1))
-        if self._kept is not None:
-            self._kept.append(upload)
-
-    def total(self) -> Tensors:
-        """Weighted sum over clients."""
-        return dict(self._sums)
-
-    def mean(self) -> Tensors:
-        """Weighted mean over clients."""
-        return {name: value / self._weight for name, value in self._sums.items()}
-
-    def each(self) -> list[Upload]:
-        """Every upload, if the method had declared that it needs them."""
-        if self._kept is None:
-            raise PrivacyError(
-                "A server may read single uploads only if its method declares server_needs = Need.EACH. "
-                "Found a method that declares less; use total() or mean()."
-            )
-        return self._kept
-
-
-def _unequal_weights(upload: Upload) -> Float[Tensor, " C"] | None:
-    """What each client weighs; None where all weigh one, so that nothing need be multiplied."""
-    return None if bool((upload.weight == 1).all()) else upload.weight
-
-
-def _total(value: Tensor | Factors | Summed, weight: Float[Tensor, " C"] | None) -> Tensor:
-    """The weighted sum over clients."""
-    if isinstance(value, Summed):
-        return value.value
-    if isinstance(value, Factors):
-        return (value if weight is None else value.scale(weight)).total()
-    # A table of 16 bits is summed in full precision.
-    if weight is None:
-        return value.sum(0, dtype=torch.promote_types(value.dtype, torch.float32))
-    total: Tensor = torch.tensordot(weight, value.to(weight.dtype), dims=1)
-    return total
-
-
-CHANNELS: dict[str, Callable[[FixedPointSettings], Channel]] = {"plain": lambda numbers: Plain(), "bfv": Encrypted}
-"""Channels by name; a library that one needs is imported when it first encrypts."""
-
-
-def check_channel(method_name: str, method: Method, channel: Channel) -> None:
-    """Refuse a method whose server needs to see more than the channel reveals."""
-    if method.server_needs <= channel.reveals:
-        return
-    words = {Need.LINEAR: "only an encrypted sum", Need.SUM: "only their sum", Need.EACH: "every upload"}
-    wants = {Need.LINEAR: "their sum", Need.SUM: "their plain sum", Need.EACH: "uploads one by one"}
-    channels = [name for name, kind in CHANNELS.items() if method.server_needs <= kind(FixedPointSettings()).reveals]
-    others = [name for name, kind in METHODS.items() if kind().server_needs <= channel.reveals]
-    raise PrivacyError(
-        f"Method '{method_name}' reads {wants[method.server_needs]}, but channel '{channel.name}' reveals "
-        f"{words[channel.reveals]}. Use channel {' or '.join(channels)}, or a method that needs less: "
-        f"{', '.join(others) or 'none'}."
-    )
+    def server(self) -> ServerHalf:
+        """Adds up."""
+        return ServerHalf()

@@ -6,9 +6,8 @@ import signal
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import fields
 from types import FrameType
-from typing import TYPE_CHECKING, get_type_hints
+from typing import TYPE_CHECKING
 
 from fedrecgel.cli.common import INTERRUPTED, add_set_option, config_of, describe_fields, writable
 from fedrecgel.cli.progress import Progress
@@ -16,7 +15,7 @@ from fedrecgel.cli.table import result_table
 from fedrecgel.data.load import NAMES
 from fedrecgel.methods import METHODS
 from fedrecgel.report.event_log import EventLog
-from fedrecgel.runs.config import Config
+from fedrecgel.runs.config import section_types
 from fedrecgel.runs.flower import train_on_flower
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.result import open_run
@@ -56,11 +55,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def _epilog() -> str:
-    sections = [
-        describe_fields(kind, prefix=f"{name}.")
-        for name, kind in get_type_hints(Config).items()
-        if name != "method" and name in {entry.name for entry in fields(Config)}
-    ]
+    sections = [describe_fields(kind, prefix=f"{name}.") for name, kind in section_types().items() if name != "method"]
     return (
         "examples:\n"
         "  fedrecgel train --dataset filmtrust --method fedncf --seed 1\n"

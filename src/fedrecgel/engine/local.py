@@ -19,7 +19,7 @@ from jaxtyping import Bool
 from msgspec import Meta
 from torch import Tensor
 
-from fedrecgel.channels.base import Channel
+from fedrecgel.channels.base import Channel, Plain, RoundSetup
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.split import NO_ITEM
 from fedrecgel.draws import Draws
@@ -28,9 +28,10 @@ from fedrecgel.engine.chunks import chunks_of
 from fedrecgel.engine.economies import footprint, has_kernel
 from fedrecgel.engine.gate import GateSettings, sift
 from fedrecgel.engine.store import ClientStore
+from fedrecgel.engine.uplink import Simulated, Uplink
 from fedrecgel.errors import RunError
 from fedrecgel.evaluation.ranking import Ranks, rank_against
-from fedrecgel.methods.base import ClientResult, Download, Method, Need, Server, Upload
+from fedrecgel.methods.base import ClientResult, Download, Method, Server, Upload
 from fedrecgel.models.kernels import allow_kernels
 from fedrecgel.models.kernels.compiler import usable
 from fedrecgel.tables import State
@@ -80,10 +81,11 @@ class LocalEngine:
     ) -> None:
         self.method, self.federation, self.channel, self.store, self.draws = method, federation, channel, store, draws
         self.settings, self.gate = settings or LocalSettings(), gate or GateSettings()
-        plain = channel.reveals == Need.EACH  # what a kernel has summed can be neither masked nor encrypted one by one
-        fits = self.settings.accelerate and plain and usable(federation.dtype, federation.device)
-        self.accelerated = fits and has_kernel(method)
+        # What a kernel has summed can be neither masked nor encrypted one by one.
+        fits = isinstance(channel, Plain) and usable(federation.dtype, federation.device)
+        self.accelerated = self.settings.accelerate and fits and has_kernel(method)
         """Whether compiled back ends of models are in use: decided here and nowhere else."""
+        self.devices, self._inbound = channel.device(draws.own), channel.server()
         keep_freed_memory()
         # One intra-op thread each, as `one_thread`; so sums keep one order, too.
         self._n_workers = self.settings.workers or available_cores()
@@ -99,7 +101,9 @@ class LocalEngine:
         Raises:
             RunError: the gate refused every upload.
         """
-        trained = self.train_with(self.method.broadcast(server, cohort), cohort, round)
+        setup = RoundSetup(round, cohort, self.federation.n_items, self.method.server_needs)
+        uplink = Simulated(self.channel, self.devices, self._inbound, setup)
+        trained = self.train_with(self.method.broadcast(server, cohort), cohort, round, uplink)
         if not trained.n_answers:
             raise RunError(
                 f"Uploads of round {round + 1} should be finite and no longer than gate.max_norm = "
@@ -109,7 +113,7 @@ class LocalEngine:
         return trained
 
     @one_thread()
-    def train_with(self, down: Download, cohort: Ids, round: int) -> Trained:
+    def train_with(self, down: Download, cohort: Ids, round: int, uplink: Uplink) -> Trained:
         """Train the cohort in chunks of clients of similar length, several at a time.
 
         Chunks are summed in their own order whatever the number of workers, so the result is the same to the bit. What
@@ -119,8 +123,8 @@ class LocalEngine:
         lengths = self.federation.n_examples(cohort, negatives=negatives)
         order = torch.argsort(lengths, descending=True, stable=True)  # clients of similar length need little padding
         drawn = self._begin(lambda: self.federation.examples(cohort[order], round, self.draws, negatives=negatives))
-        opened = self.channel.open(down)  # every device does; a simulator once for all
-        needs, examples = self.method.server_needs, drawn()
+        opened = self.devices.open_download(down)  # every device does; a simulator once for all
+        examples = drawn()
 
         def train_chunk(chunk: tuple[int, int]) -> ClientResult:
             batch = examples.batch(*chunk)
@@ -128,12 +132,11 @@ class LocalEngine:
             with allow_kernels(self.accelerated):
                 result = self.method.client_update(self.store.read(batch.ids), received, batch, round, self.draws)
             result = sift(result, self.gate)
-            sealed = self.channel.seal(result.upload, self.federation.n_items, round)
-            return result._replace(upload=self.channel.fold(sealed, needs))
+            return result._replace(upload=uplink.leave(result.upload))
 
         learnt: list[tuple[Ids, State]] = []
         losses: list[Tensor] = []
-        bytes_up = n_answers = 0
+        bytes_up, n_answers = uplink.exchanged, 0
 
         def uploads() -> Iterator[Upload]:
             nonlocal bytes_up, n_answers
@@ -148,7 +151,7 @@ class LocalEngine:
                     bytes_up += len(ids) * result.upload.n_bytes(self.federation.n_items)
                     yield result.upload
 
-        inbox = self.channel.collect(uploads(), self.federation.n_items, needs)
+        inbox = uplink.collect(uploads())
         for ids, private in learnt:
             self.store.write(ids, private)
         n_refused = len(cohort) - n_answers
@@ -156,7 +159,7 @@ class LocalEngine:
             inbox,
             loss=torch.cat(losses).mean() if losses else None,
             bytes_up=bytes_up,
-            bytes_down=len(cohort) * n_bytes(down.shared) + down.own_bytes,
+            bytes_down=len(cohort) * (n_bytes(down.shared) + uplink.exchanged) + down.own_bytes,
             n_answers=n_answers,
             refused={"norm": n_refused} if n_refused else {},
         )
@@ -204,7 +207,7 @@ class LocalEngine:
         per_client = split.n_items if against == "catalogue" else candidates.shape[1] + 1
         blocks = 8 if self.accelerated else 1  # a kernel cuts them into small ones itself
         size = max(1, blocks * self.settings.chunk_scores // per_client)
-        down = self.channel.open(down)
+        down = self.devices.open_download(down)
 
         # Written in place: small results left between the large blocks would keep the allocator from reusing them.
         ranks = Ranks(*torch.empty(2, len(everyone), dtype=torch.int64))

@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from fedrecgel.channels.registry import channel_sections
 from fedrecgel.data.split import Split
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import Method, name_of
@@ -43,7 +44,7 @@ def train(
     Raises:
         ConfigError: a name or a value is wrong, or an object comes with hyper-parameters.
     """
-    names = ("run", "sampling", "evaluation", "checkpoint", "local", "fixed_point", "gate")
+    names = ("run", "sampling", "evaluation", "checkpoint", "local", "gate", *channel_sections())
     sections = {name: options.pop(name) for name in names if name in options}
     data = split.interactions
     sections["data"] = data.loaded_as or {"name": data.name, "min_interactions": data.min_interactions}

@@ -14,12 +14,11 @@ import tomli_w
 import torch
 from msgspec import Meta
 
-from fedrecgel.channels.base import CHANNELS
-from fedrecgel.channels.fixedpoint import FixedPointSettings
+from fedrecgel.channels.base import Channel
+from fedrecgel.channels.registry import CHANNELS, channel_sections
 from fedrecgel.data.federation import SamplingSettings
 from fedrecgel.data.load import DataSettings
 from fedrecgel.data.split import SplitSettings
-from fedrecgel.engine.flower.faults import FaultSettings
 from fedrecgel.engine.flower.settings import FlowerSettings
 from fedrecgel.engine.gate import GateSettings
 from fedrecgel.engine.local import LocalSettings
@@ -28,6 +27,10 @@ from fedrecgel.evaluation.ranking import TieRule
 from fedrecgel.methods import Method, find_method, full_name, method_label
 from fedrecgel.methods.outside import SESSION
 
+RETIRED = {"faults": {"dropout": 0.0, "host_of": 0, "seconds": 0.0}}
+"""Sections that older run folders hold, at the values at which they meant nothing."""
+PACKAGED = channel_sections()
+"""Sections of the package's own channels."""
 Count = Annotated[int, Meta(ge=1)]
 T = TypeVar("T")
 
@@ -106,19 +109,24 @@ class Config:
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     local: LocalSettings = field(default_factory=LocalSettings)
-    fixed_point: FixedPointSettings = field(default_factory=FixedPointSettings)
+    channels: Mapping[str, Any] = field(default_factory=lambda: channel_settings("plain"))
+    """Sections of channels by name, each in its own table of the file."""
     gate: GateSettings = field(default_factory=GateSettings)
     flower: FlowerSettings = field(default_factory=FlowerSettings)
-    faults: FaultSettings = field(default_factory=FaultSettings)
 
     @property
     def default_out(self) -> Path:
         """runs/<dataset>-<method>-s<seed>."""
         return Path("runs") / f"{Path(self.data.name).stem}-{method_label(self.method.name)}-s{self.run.seed}"
 
+    def channel(self) -> Channel:
+        """The channel with its settings."""
+        return CHANNELS[self.run.channel].build(self.channels)
+
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Every setting, defaults included; settings without a value are left out, as TOML has no null."""
-        sections = {section.name: asdict(getattr(self, section.name)) for section in fields(self)}
+        own = {section.name: getattr(self, section.name) for section in fields(self) if section.name != "channels"}
+        sections = {name: asdict(values) for name, values in {**own, **self.channels}.items()}
         sections["method"] = {"name": self.method.name, "variant": self.method.variant, **asdict(self.method.build())}
         return {
             name: {key: list(v) if isinstance(v, tuple) else v for key, v in values.items() if v is not None}
@@ -137,6 +145,22 @@ class Config:
                 stacklevel=3,
             )
         return tomli_w.dumps(self.to_dict())
+
+
+def section_types() -> dict[str, type]:
+    """The dataclass of every section, those of registered channels included."""
+    hints = get_type_hints(Config)
+    own = {entry.name: hints[entry.name] for entry in fields(Config) if entry.name != "channels"}
+    return {**own, **channel_sections()}
+
+
+def channel_settings(name: str) -> dict[str, Any]:
+    """Default settings of the package's own channels and of the one of this name.
+
+    Others that somebody registered stay out: a run does not depend on channels it does not use.
+    """
+    kinds = {**PACKAGED, **(CHANNELS[name].sections() if name in CHANNELS else {})}
+    return {section: kind() for section, kind in kinds.items()}
 
 
 def lookup(kind: str, name: str, valid: Mapping[str, T]) -> T:
@@ -168,13 +192,16 @@ def build(kind: type[T], values: Mapping[str, object], section: str) -> T:
 def from_dict(sections: Mapping[str, object]) -> Config:
     """A config from nested values; every key is checked."""
     parts: dict[str, Any] = {}
-    hints = get_type_hints(Config)
+    channels: dict[str, Any] = {}
+    hints = section_types()
     for section, values in sections.items():
         if section == "search":
             raise ConfigError(
                 "[search] belongs to `fedrecgel tune`, which writes a best.toml to train with. "
                 "Tune this file, or take the table out."
             )
+        if RETIRED.get(section) == values:
+            continue
         if section not in hints:
             raise ConfigError(unknown("section", section, hints))
         if not isinstance(values, Mapping):
@@ -185,8 +212,10 @@ def from_dict(sections: Mapping[str, object]) -> Config:
             given = build(MethodSettings, known, section)
             parts[section] = replace(given, name=full_name(given.name), options=options)
         else:
-            parts[section] = build(hints[section], values, section)
-    config = _check(Config(**parts))
+            place = channels if section in channel_sections() else parts
+            place[section] = build(hints[section], values, section)
+    config = Config(**parts)
+    config = _check(replace(config, channels={**channel_settings(config.run.channel), **channels}))
     run = sections.get("run", {})
     if find_method(config.method.name).one_round and isinstance(run, Mapping) and "rounds" not in run:
         config = replace(config, run=replace(config.run, rounds=1))
@@ -200,12 +229,12 @@ def _check(config: Config) -> Config:
     if config.evaluation.selection == "validation":
         config = replace(config, split=replace(config.split, validation=True))
     if config.run.engine == "flower":
-        for key, wanted in (("device", "cpu"), ("channel", "plain")):
-            if getattr(config.run, key) != wanted:
-                raise ConfigError(f"Engine 'flower' needs run.{key} = '{wanted}'. Found '{getattr(config.run, key)}'.")
+        on_nodes = [name for name, kind in CHANNELS.items() if kind.on_nodes]
+        for key, possible in (("device", ["cpu"]), ("channel", on_nodes)):
+            if (found := getattr(config.run, key)) not in possible:
+                wanted = " or ".join(f"'{name}'" for name in possible)
+                raise ConfigError(f"Engine 'flower' needs run.{key} = {wanted}. Found '{found}'.")
         config = replace(config, checkpoint=CheckpointSettings(1))  # nodes forget what a finished round replaced
-    elif config.faults != FaultSettings():
-        raise ConfigError("Faults are played by nodes: [faults] needs run.engine = 'flower'.")
     return config
 
 

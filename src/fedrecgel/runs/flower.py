@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 
-from fedrecgel.channels.base import Channel
+from fedrecgel.channels.base import Channel, DeviceHalf
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
+from fedrecgel.engine.flower.asking import RemoteRun
 from fedrecgel.engine.flower.disk import DiskStore
-from fedrecgel.engine.flower.engine import FlowerEngine, RemoteRun
+from fedrecgel.engine.flower.engine import FlowerEngine
 from fedrecgel.engine.flower.node import Work
 from fedrecgel.engine.flower.roster import Roster
 from fedrecgel.engine.flower.shard import blank_split, read_shard, rejoined, write_shards
@@ -50,7 +51,7 @@ def work_of(text: str) -> Work:
         config.run.seed,
         config.local,
         config.gate,
-        config.faults,
+        config.channel(),
         selects=config.evaluation.selection != "last",
     )
 
@@ -66,7 +67,7 @@ def serve(courier: Courier, order: Mapping[str, Any]) -> None:
     def host(config: Config, method: Method, channel: Channel, problem: Problem, split: Split) -> Host:
         run = RemoteRun(_name_on_nodes(name, config), json.dumps(config.to_dict()))
         engine = FlowerEngine(method, channel, problem, roster, courier, run, config.flower, config.gate)
-        return Host(engine, engine)
+        return Host(engine, engine, DeviceHalf())  # of the server's state, nodes seal nothing
 
     shards = order["shards"]
     train_config(

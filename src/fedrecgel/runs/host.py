@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from fedrecgel.channels.base import Channel
+from fedrecgel.channels.base import Channel, DeviceHalf
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
@@ -33,6 +33,8 @@ class Host(NamedTuple):
 
     engine: Engine
     store: Store
+    devices: DeviceHalf
+    """Seals the server's first state, and opens what is written to files: in a simulator, with the devices' keys."""
 
 
 Hosting = Callable[[Config, Method, Channel, Problem, Split], Host]
@@ -44,4 +46,5 @@ def simulated(config: Config, method: Method, channel: Channel, problem: Problem
     draws = Draws(config.run.seed)
     federation = Federation(split, config.sampling, problem.dtype, problem.device)
     store = ClientStore(method, problem, draws)
-    return Host(LocalEngine(method, federation, channel, store, draws, config.local, config.gate), store)
+    engine = LocalEngine(method, federation, channel, store, draws, config.local, config.gate)
+    return Host(engine, store, engine.devices)

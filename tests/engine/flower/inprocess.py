@@ -28,8 +28,18 @@ TINY = {"gmf_dim": 4, "mlp_dim": 6, "fraction": 0.5}
 class InProcess:
     """A courier to nodes of this process; `tamper` plays what can happen on the way."""
 
-    def __init__(self, places: list[Path], tamper: Tamper = lambda node, kind, answer: [answer]) -> None:
-        self._nodes = {100 + number: Node(place, work_of) for number, place in enumerate(places)}
+    def __init__(
+        self,
+        places: list[Path],
+        tamper: Tamper = lambda node, kind, answer: [answer],
+        faulty: Mapping[int, Callable[[Path], Node]] | None = None,
+    ) -> None:
+        """Nodes 100, 101, ...; some of them made otherwise, as `faults.py` has them."""
+        made = faulty or {}
+        self._nodes = {
+            number: made[number](place) if number in made else Node(place, work_of)
+            for number, place in enumerate(places, start=100)
+        }
         self.tamper = tamper
         self.offline: set[int] = set()
         self.sent: list[tuple[str, int, Letter]] = []

@@ -11,6 +11,7 @@ import pytest
 import torch
 from tests.builders import random_split
 from tests.engine.flower.inprocess import config_of
+from tests.extension.test_channel import Mine
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
@@ -18,6 +19,7 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedrecgel.channels.registry import CHANNELS
 from fedrecgel.engine.flower import apps
 from fedrecgel.engine.flower.apps import GridCourier, client_app, from_records, server_app, to_records
 from fedrecgel.engine.flower.shard import write_shards
@@ -120,11 +122,14 @@ def test_a_node_says_what_went_wrong(tmp_path: Path) -> None:
     assert "A shard should be a folder" in answer.about["error"]
 
 
-def test_a_run_of_the_server_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("channel", ["plain", "mine"])
+def test_a_run_of_the_server_app(channel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`mine` begins every round with an exchange, so all kinds of letters travel."""
+    monkeypatch.setitem(CHANNELS, "mine", Mine)
     monkeypatch.setattr(apps, "POLL_SECONDS", 0.01)
     shards, folder = tmp_path / "shards", tmp_path / "run"
     write_shards(SPLIT, shards, 3)
-    config = config_of(flower={"round_seconds": 60.0, "wait_seconds": 60.0})
+    config = config_of(run={"channel": channel}, flower={"round_seconds": 60.0, "wait_seconds": 60.0})
     order: dict[str, bool | float | int | str] = {
         "config": json.dumps(config.to_dict()),
         "folder": str(folder),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,12 +13,14 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.builders import problem_of, random_split
+from tests.engine.flower.faults import Absent, MakeNode
 from tests.engine.flower.inprocess import InProcess, Tamper, config_of
 
 from fedrecgel.channels.base import Plain
 from fedrecgel.draws import Draws
 from fedrecgel.engine.base import Trained
-from fedrecgel.engine.flower.engine import FlowerEngine, RemoteRun
+from fedrecgel.engine.flower.asking import RemoteRun
+from fedrecgel.engine.flower.engine import FlowerEngine
 from fedrecgel.engine.flower.roster import Roster
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
@@ -37,9 +39,14 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return write_shards(SPLIT, tmp_path_factory.mktemp("shards"), 3)
 
 
-def engine_of(places: list[Path], config: Config | None = None, tamper: Tamper | None = None) -> FlowerEngine:
+def engine_of(
+    places: list[Path],
+    config: Config | None = None,
+    tamper: Tamper | None = None,
+    faulty: Mapping[int, MakeNode] | None = None,
+) -> FlowerEngine:
     config = config or config_of(flower={"min_answers": 0.3, "repeats": 0})
-    courier = InProcess(places)
+    courier = InProcess(places, faulty=faulty)
     if tamper is not None:
         courier.tamper = tamper
     roster = Roster(courier, config.flower)
@@ -200,14 +207,14 @@ def test_a_round_without_enough_answers_fails_after_all_repetitions(places: list
 
 def test_nobody_is_waited_for_for_ever(places: list[Path]) -> None:
     engine = engine_of(places, config_of(flower={"repeats": 1}))
-    engine._courier.offline = {100, 101, 102}  # type: ignore[attr-defined]
+    engine._asking.courier.offline = {100, 101, 102}  # type: ignore[attr-defined]
     with pytest.raises(RunError, match="Their nodes cannot be reached"):
         trained(engine)
 
 
 def test_a_node_that_is_away_costs_no_time_and_comes_back_under_another_number(places: list[Path]) -> None:
     engine = engine_of(places)
-    courier = engine._courier
+    courier = engine._asking.courier
     assert isinstance(courier, InProcess)
     courier.offline = {BAD_NODE}
     assert trained(engine).n_answers == 9
@@ -228,20 +235,25 @@ def test_two_nodes_that_host_the_same_clients_are_not_both_asked(places: list[Pa
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_clients_that_stay_away_are_not_in_the_sum(share: float, places: list[Path]) -> None:
-    config = config_of(flower={"min_answers": 0.01}, faults={"dropout": share})
-    there = [t for t in range(4) if (found := _answers(places, config, t)) is not None and found <= 14]
-    assert there
-    counts = [_answers(places, config, t) or 0 for t in range(4)]
-    assert sum(counts) < 56
+    counts = [_answers(places, share, t) for t in range(4)]
+    assert 0 < sum(counts) < 56
     assert len(set(counts)) > 1
 
 
-def _answers(places: list[Path], config: Config, number: int) -> int | None:
-    engine = engine_of(places, config)
+def _answers(places: list[Path], share: float, number: int) -> int:
+    """How many of 14 answer; their sum is that of a round in which nobody else was drawn."""
+    config = config_of(flower={"min_answers": 0.01})
+    engine = engine_of(places, config, faulty=dict.fromkeys((100, 101, 102), partial(Absent, share=share)))
     try:
-        return engine.train(server_of(engine), EVERYONE, number).n_answers
+        found = engine.train(server_of(engine), EVERYONE, number)
     except RunError:
-        return None
+        return 0
+    assert found.refused == {}
+    there = found.inbox.ids  # type: ignore[attr-defined]
+    assert len(there) == found.n_answers
+    alone = engine_of(places, config).train(server_of(engine), there, number)
+    assert all(torch.equal(found.inbox.mean()[name], value) for name, value in alone.inbox.mean().items())
+    return found.n_answers
 
 
 def test_ranks_out_of_range_are_refused(places: list[Path]) -> None:

@@ -189,10 +189,14 @@ def test_a_node_whose_key_is_not_registered_is_refused(deployment: Deployment, t
 
 
 def test_a_failed_run_fails_with_the_words_of_the_node(deployment: Deployment, data: Path, tmp_path: Path) -> None:
-    faulty = {"faults__answer": "error", "flower__min_answers": 1.0, "flower__repeats": 0}
-    done = run(deployment.train(data, tmp_path / "run", **faulty))
+    in_the_way = deployment.folder / "shards" / "node-0" / "state"  # where the node would keep what it learns
+    in_the_way.write_text("")
+    try:
+        done = run(deployment.train(data, tmp_path / "run", flower__min_answers=1.0, flower__repeats=0))
+    finally:
+        in_the_way.unlink()
     assert done.returncode == 1
-    assert "This node fails on purpose" in done.said
+    assert "could not be written" in done.said
 
 
 def test_kills_of_the_superlink_and_of_a_node_are_survived(

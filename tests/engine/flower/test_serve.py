@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tests.builders import random_split
+from tests.engine.flower.faults import Failing
 from tests.engine.flower.inprocess import InProcess, config_of, same, served, shards_in
 
 from fedrecgel.engine.flower.shard import write_shards
@@ -153,14 +154,19 @@ def test_a_node_of_other_data_is_turned_away(tmp_path: Path) -> None:
         served(config_of(), SPLIT, tmp_path / "run", InProcess(places))
 
 
+def one_fails(folder: Path) -> InProcess:
+    """The last of three nodes never trains."""
+    return InProcess(write_shards(SPLIT, shards_in(folder), 3), faulty={102: Failing})
+
+
 def test_a_node_that_always_fails_ends_the_run_with_its_own_words(tmp_path: Path) -> None:
-    config = config_of(flower={"min_answers": 1.0, "repeats": 1}, faults={"answer": "error", "host_of": 13})
+    config = config_of(flower={"min_answers": 1.0, "repeats": 1})
     with pytest.raises(RunError, match="This node fails on purpose"):
-        served(config, SPLIT, tmp_path / "run")
+        served(config, SPLIT, tmp_path / "run", one_fails(tmp_path / "run"))
 
 
 def test_a_run_continues_without_a_node_that_always_fails(tmp_path: Path) -> None:
-    result = served(config_of(faults={"answer": "error", "host_of": 13}), SPLIT, tmp_path / "run")
+    result = served(config_of(), SPLIT, tmp_path / "run", one_fails(tmp_path / "run"))
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["clients"] for line in lines] == [line["clients"] for line in result.history]
     assert all(line["refused"]["error"] == line["dropped"] for line in result.history if line["dropped"])

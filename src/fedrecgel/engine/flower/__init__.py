@@ -8,8 +8,9 @@
     disk.py       DiskStore: their private state, safe from kills
     node.py       what a node does with a letter: train, rank, introduce itself
     outgoing.py   what leaves a node
-    faults.py     clients that stay away and nodes that answer badly, on purpose
+    exchange.py   what a node keeps secret between an exchange and the training that follows
     roster.py     which node hosts whom
+    asking.py     letters to nodes, and which answers count
     engine.py     FlowerEngine: the server's side of a round
     apps.py       letters as messages, ClientApp, ServerApp; the only file that imports flwr
     processes.py  Flower's commands as processes of ours

@@ -20,7 +20,7 @@ from fedrecgel.engine.flower.superlink import FAILED
 from fedrecgel.engine.flower.wire import Courier, Letter, Lost
 from fedrecgel.errors import FedrecgelError
 
-TYPES = {"hello": "query", "train": "train", "rank": "evaluate"}
+TYPES = {"hello": "query", "prepare": "query.prepare", "train": "train", "rank": "evaluate"}
 """The message type that carries each kind of letter."""
 POLL_SECONDS = 0.2
 BFLOAT16 = ":bfloat16"
@@ -111,6 +111,10 @@ def client_app(work_of: Callable[[str], Work]) -> ClientApp:
     @app.query()
     def hello(message: Message, context: Context) -> Message:
         return answer("hello", message, context)
+
+    @app.query("prepare")
+    def prepare(message: Message, context: Context) -> Message:
+        return answer("prepare", message, context)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:

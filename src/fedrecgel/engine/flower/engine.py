@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from dataclasses import replace
+from typing import Any
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
-from fedrecgel.channels.base import Channel
+from fedrecgel.channels.base import Channel, Preparation, RoundSetup
 from fedrecgel.engine.base import Trained
-from fedrecgel.engine.flower.roster import POLL_SECONDS, Roster
+from fedrecgel.engine.flower.asking import Answers, Asking, RemoteRun
+from fedrecgel.engine.flower.roster import Roster
 from fedrecgel.engine.flower.settings import FlowerSettings
-from fedrecgel.engine.flower.wire import Courier, Letter, Lost, group, pack_download
+from fedrecgel.engine.flower.wire import Courier, Letter, group
 from fedrecgel.engine.gate import (
     Form,
     GateSettings,
@@ -28,39 +26,14 @@ from fedrecgel.engine.gate import (
     chosen,
     form_of,
 )
-from fedrecgel.errors import RunError
+from fedrecgel.errors import IncompleteError
 from fedrecgel.evaluation.ranking import Ranks
 from fedrecgel.methods.base import Method, Need, Problem, Server, Upload
 from fedrecgel.tables import State
-from fedrecgel.tensors import Ids, Summed
+from fedrecgel.tensors import Ids, Summed, Tensors
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class RemoteRun:
-    """What a letter says about the run it belongs to."""
-
-    name: str
-    """Names the folder in which nodes keep the private state of this run."""
-    work: str
-    """The settings, as text that nodes turn into `Work`."""
-
-
-@dataclass
-class Answers(Generic[T]):
-    """What came back."""
-
-    taken: list[tuple[int, T]] = field(default_factory=list)
-    """With the lowest client asked, which gives them an order that does not depend on who was faster."""
-    refused: Counter[str] = field(default_factory=Counter)
-    bytes_up: int = 0
-    bytes_down: int = 0
-    notes: list[str] = field(default_factory=list)
-
-    def in_order(self) -> list[T]:
-        """By client, not by arrival."""
-        return [value for _, value in sorted(self.taken, key=lambda pair: pair[0])]
+MESSAGE_BYTES = 1 << 20
+"""The longest message a node may put into an exchange."""
 
 
 class FlowerEngine:
@@ -78,7 +51,9 @@ class FlowerEngine:
         gate: GateSettings,
     ) -> None:
         self.method, self.channel, self.problem = method, channel, problem
-        self._roster, self._courier, self._run, self._settings, self._gate = roster, courier, run, settings, gate
+        self._roster, self._settings, self._gate = roster, settings, gate
+        self._asking = Asking(roster, courier, run, settings)
+        self._inbound = channel.server()
         self._finished = 0
 
     def everyone(self) -> State:
@@ -99,10 +74,41 @@ class FlowerEngine:
         Raises:
             RunError: too few answers, after all repetitions.
         """
-        forms, losses, from_nodes = form_of(self.method, server, self.problem, round), [], Counter[str]()
+        setup = RoundSetup(round, cohort, self.problem.n_items, self.method.server_needs)
+        if self.channel.prepares < Preparation.EXCHANGE:
+            return self._train(server, setup, Answers())
+        for left in reversed(range(1 + self._settings.repeats)):
+            try:  # what one node was told of the others holds once, so all are asked again
+                return self._train(server, *self._exchange(setup), repeats=0)
+            except IncompleteError:
+                if not left:
+                    raise
+        raise AssertionError("a round is tried at least once")
 
-        def judge(letter: Letter, asked: Ids) -> tuple[Upload | None, int]:
-            if letter.about.get("round") != round:
+    def _exchange(self, setup: RoundSetup) -> tuple[RoundSetup, Answers[Any]]:
+        """One public message of every node, for all of them; nodes without one are left out of the round."""
+
+        def judge(letter: Letter, asked: Ids) -> tuple[tuple[Tensor, bytes], int]:
+            message = bytes.fromhex(letter.about["message"])
+            if letter.about.get("round") != setup.round:
+                raise Refusal("late")
+            if len(message) > MESSAGE_BYTES:
+                raise Refusal("message")
+            return (asked, message), len(asked)
+
+        answers = self._asking.ask(
+            "prepare", {"round": setup.round}, {"cohort": setup.cohort}, None, setup.cohort, judge
+        )
+        found = answers.in_order()
+        cohort = setup.cohort[torch.isin(setup.cohort, torch.cat([asked for asked, _ in found]))]
+        messages = {int(asked.min()): message for asked, message in found}
+        return replace(setup, cohort=cohort, messages=messages), answers
+
+    def _train(self, server: Server, setup: RoundSetup, exchanged: Answers[Any], repeats: int | None = None) -> Trained:
+        forms, losses, from_nodes = self._forms(server, setup.round), [], Counter[str]()
+
+        def judge(letter: Letter, asked: Ids) -> tuple[tuple[Upload, int] | None, int]:
+            if letter.about.get("round") != setup.round:
                 raise Refusal("late")
             upload = self._upload(letter, asked, forms)
             loss, own = letter.about["loss"], letter.about["refused"]
@@ -113,20 +119,43 @@ class FlowerEngine:
             from_nodes["norm"] += len(letter.tensors["ids"]) - n_answers
             if loss is not None:
                 losses.append(loss)
-            return upload, n_answers
+            return (None if upload is None else (self._named(upload, asked), n_answers)), n_answers
 
-        answers = self._ask("train", {"round": round}, server, cohort, judge)
-        uploads = [upload for upload in answers.in_order() if upload is not None]
-        self._finished = round + 1
-        n_answers = sum(len(upload.ids) for upload in uploads)
+        about: dict[str, object] = {"round": setup.round}
+        told: Tensors = {}
+        if self.channel.prepares >= Preparation.COHORT:
+            told["cohort"] = setup.cohort
+        if setup.messages:
+            about["messages"] = {str(name): message.hex() for name, message in setup.messages.items()}
+        down = self.method.broadcast(server, setup.cohort)
+        answers = self._asking.ask("train", about, told, down, setup.cohort, judge, repeats)
+        taken = [value for value in answers.in_order() if value is not None]
+        inbox = self._inbound.collect([upload for upload, _ in taken], setup)
+        self._finished = setup.round + 1
+        n_answers = sum(count for _, count in taken)
         return Trained(
-            self.channel.collect(uploads, self.problem.n_items, self.method.server_needs),
+            inbox,
             loss=torch.tensor(math.fsum(losses) / n_answers) if losses else None,
-            bytes_up=answers.bytes_up,
-            bytes_down=answers.bytes_down,
+            bytes_up=answers.bytes_up + exchanged.bytes_up,
+            bytes_down=answers.bytes_down + exchanged.bytes_down,
             n_answers=n_answers,
-            refused=dict(answers.refused + from_nodes),
+            refused=dict(answers.refused + from_nodes + exchanged.refused),
         )
+
+    def _forms(self, server: Server, round: int) -> dict[str, Form]:
+        """What one client's upload must look like when it arrives."""
+        forms = form_of(self.method, server, self.problem, round)
+        blank = {name: torch.empty(form.shape, dtype=form.dtype, device="meta") for name, form in forms.items()}
+        return {
+            name: Form(tuple(one.shape), one.dtype, name in forms and forms[name].over_items)
+            for name, one in self._inbound.arriving(blank).items()
+        }
+
+    def _named(self, upload: Upload, asked: Ids) -> Upload:
+        """Under an exchange a node's upload is that of one participant."""
+        if self.channel.prepares < Preparation.EXCHANGE:
+            return upload
+        return replace(upload, ids=asked.min()[None], at=upload.at[:1], weight=upload.weight.sum()[None])
 
     def _upload(self, letter: Letter, asked: Ids, forms: dict[str, Form]) -> Upload | None:
         """What a node's clients sent, if it is what was asked for; None if none of them was there.
@@ -156,7 +185,8 @@ class FlowerEngine:
         dense = {name: value if each else Summed(value) for name, value in found.items() if name not in rows}
         n_rows = self.problem.n_items if rows else 0
         upload = Upload(ids, dense, rows, torch.arange(n_rows).expand(len(ids), -1), weight)
-        good = admissible(upload, self._gate)
+        readable = upload if self._inbound.readable else replace(upload, dense={}, rows={})  # weights always are
+        good = admissible(readable, self._gate)
         if not good.any() or not (each or good.all()):  # a sum stands or falls as a whole
             raise Refusal("norm")
         return upload if good.all() else chosen(upload, good)
@@ -175,83 +205,8 @@ class FlowerEngine:
             return (ids, above, tied), len(asked)
 
         about = {"round": self._finished, "held_out": held_out, "against": against}
-        answers = self._ask("rank", about, server, self.population(), judge)
+        everyone = self.population()
+        answers = self._asking.ask("rank", about, {}, self.method.broadcast(server, everyone), everyone, judge)
         ids, above, tied = (torch.cat(parts) for parts in zip(*answers.in_order(), strict=True))
         order = ids.argsort()
         return Ranks(above[order], tied[order])
-
-    def _ask(
-        self,
-        kind: str,
-        about: dict[str, object],
-        server: Server,
-        ids: Ids,
-        judge: Callable[[Letter, Ids], tuple[T, int]],
-    ) -> Answers[T]:
-        """Ask the nodes that host these clients, and those that gave no good answer again if too few did."""
-        needed = max(1, math.ceil(self._settings.min_answers * len(ids)))
-        down = self.method.broadcast(server, ids)
-        answers, pending, n_taken = Answers[T](), ids, 0
-        about = {**about, "run": self._run.name, "work": self._run.work}
-        for _ in range(1 + self._settings.repeats):
-            asked = self._reachable(pending)
-            letters = {
-                node: Letter(about, {"ids": mine, **pack_download(down, _positions(mine, ids))})
-                for node, mine in asked.items()
-            }
-            answers.bytes_down += sum(letter.n_bytes for letter in letters.values())
-            for node, letter in self._courier.exchange(kind, letters, self._settings.round_seconds):
-                try:
-                    value, n_clients = _judged(letter, asked[node], pending, judge)
-                except Refusal as refusal:
-                    answers.refused[str(refusal)] += len(asked[node])
-                    answers.notes.append(f"node {node}: {_reason(letter, refusal)}")
-                else:
-                    answers.taken.append((int(asked[node].min()), value))
-                    n_taken += n_clients
-                    pending = pending[~torch.isin(pending, asked[node])]
-                if isinstance(letter, Letter):
-                    answers.bytes_up += letter.n_bytes
-            if n_taken >= needed:
-                return answers
-            if not len(pending):
-                break
-        raise RunError(
-            f"Of {len(ids)} clients at least {needed} should answer '{kind}' (flower.min_answers). Found {n_taken}. "
-            + (" ".join(answers.notes[-3:]) or "Their nodes cannot be reached.")
-        )
-
-    def _reachable(self, ids: Ids) -> dict[int, Tensor]:
-        """Nodes of these clients; when none is there, wait for one as long as for a straggler."""
-        deadline = time.monotonic() + self._settings.round_seconds
-        while not (found := self._roster.hosting(ids)) and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
-        return found
-
-
-def _judged(
-    letter: Letter | Lost, asked: Tensor, pending: Tensor, judge: Callable[[Letter, Ids], tuple[T, int]]
-) -> tuple[T, int]:
-    """The answer, if there is one and it is good."""
-    if isinstance(letter, Lost):
-        raise Refusal("lost")
-    if "error" in letter.about:
-        raise Refusal("error")
-    if not bool(torch.isin(asked, pending).all()):
-        raise Refusal("twice")
-    try:
-        return judge(letter, asked)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
-        raise Refusal("unreadable") from error
-
-
-def _positions(some: Tensor, ids: Tensor) -> Int[Tensor, " i"]:
-    """Where in `ids` each of `some` stands."""
-    order = ids.argsort()
-    return order[torch.searchsorted(ids[order], some)]
-
-
-def _reason(letter: Letter | Lost, refusal: Refusal) -> str:
-    if isinstance(letter, Lost):
-        return letter.reason
-    return str(letter.about.get("error", f"refused ({refusal})"))

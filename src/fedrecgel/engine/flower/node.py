@@ -1,7 +1,7 @@
-"""What a node does with a letter: introduce itself, train some of its users, rank for them.
+"""What a node does with a letter: introduce itself, prepare a round, train some of its users, rank for them.
 
-It is the local engine over the users of one shard. What it sends is what the method declares and no more: the sum over
-its users where the server needs a sum, else one whole table per user.
+It is the local engine over the users of one shard. What it sends is what the method declares and no more, through the
+device half of the channel: the sum over its users where the server needs a sum, else one whole table per user.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import Any
 
 import torch
 
+from fedrecgel.channels.base import Channel, Preparation, RoundSetup
 from fedrecgel.data.federation import Federation, SamplingSettings
 from fedrecgel.draws import Draws
 from fedrecgel.engine.flower.disk import DiskStore
-from fedrecgel.engine.flower.faults import FaultSettings, damaged, present
+from fedrecgel.engine.flower.exchange import keep, take
 from fedrecgel.engine.flower.outgoing import Outgoing
 from fedrecgel.engine.flower.shard import DATA, Shard, read_shard
 from fedrecgel.engine.flower.wire import Letter, unpack_download
@@ -39,7 +40,7 @@ class Work:
     seed: int
     local: LocalSettings
     gate: GateSettings
-    faults: FaultSettings
+    channel: Channel
     selects: bool
     """Whether an earlier round may be reported, so that the state after it must be kept."""
 
@@ -52,7 +53,7 @@ class Node:
         self._work_of = work_of
 
     def answer(self, kind: str, letter: Letter) -> Letter:
-        """Do what a letter asks for: "hello", "train" or "rank"."""
+        """Do what a letter asks for: "hello", "prepare", "train" or "rank"."""
         shard = _opened(self._folder)
         if kind == "hello":
             return Letter({"facts": dict(shard.facts)}, {"users": shard.users})
@@ -63,29 +64,48 @@ class Node:
         draws = Draws(work.seed, secret=token_hex(16))
         problem = Problem(shard.split.n_users, shard.split.n_items, work.dtype)
         folder, rounds = shard.state / _folder_name(letter.about["run"]), letter.about["round"]
+        if kind == "prepare":
+            return _prepare(work, draws, folder, problem, letter)
         store = DiskStore(folder, work.method, problem, draws, rounds=rounds)
-        outgoing = Outgoing()
         federation = Federation(shard.split, work.sampling, work.dtype)
-        engine = LocalEngine(work.method, federation, outgoing, store, draws, work.local, work.gate)
+        engine = LocalEngine(work.method, federation, work.channel, store, draws, work.local, work.gate)
         if kind == "train":
             if not work.selects:
                 store.merge()
-            return damaged(_train(engine, store, outgoing, work, letter), shard.users, work.faults)
+            return _train(engine, store, folder, letter)
         return _rank(engine, letter)
 
 
-def _train(engine: LocalEngine, store: DiskStore, outgoing: Outgoing, work: Work, letter: Letter) -> Letter:
+def _prepare(work: Work, draws: Draws, folder: Path, problem: Problem, letter: Letter) -> Letter:
+    """Contribute to the exchange of a round; what must stay secret is on disk before anything is sent."""
+    setup = _setup(work.method, problem.n_items, letter)
+    participant = int(letter.tensors["ids"].min())
+    given = work.channel.device(draws.own).contribute(setup, participant)
+    keep(folder, setup.round, participant, given.secret)
+    return Letter({"round": setup.round, "message": given.public.hex()})
+
+
+def _train(engine: LocalEngine, store: DiskStore, folder: Path, letter: Letter) -> Letter:
     """One round of the clients asked for; their state is on disk before anything is sent."""
-    number, asked = letter.about["round"], letter.tensors["ids"]
-    down = unpack_download(letter.tensors)
-    here = present(asked, number, work.faults).nonzero()[:, 0]
-    about: dict[str, Any] = {"round": number, "loss": 0.0, "refused": {}}
-    if len(here):
-        trained = engine.train_with(down.of(here), asked[here], number)
-        about["refused"] = dict(trained.refused)
-        about["loss"] = None if trained.loss is None else float(trained.loss) * trained.n_answers
+    method, channel, asked = engine.method, engine.channel, letter.tensors["ids"]
+    setup = _setup(method, engine.federation.n_items, letter)
+    participant = int(asked.min())
+    secrets = {}
+    if channel.prepares == Preparation.EXCHANGE:
+        secrets[participant] = take(folder, setup.round, participant)
+    outgoing = Outgoing(engine.devices, setup, participant, secrets, weighted=not channel.server().readable)
+    trained = engine.train_with(unpack_download(letter.tensors), asked, setup.round, outgoing)
+    loss = None if trained.loss is None else float(trained.loss) * trained.n_answers
+    about: dict[str, Any] = {"round": setup.round, "loss": loss, "refused": dict(trained.refused)}
     store.commit()
-    return Letter(about, outgoing.packed(work.method, engine.federation.n_items))
+    return Letter(about, outgoing.packed(method))
+
+
+def _setup(method: Method, n_items: int, letter: Letter) -> RoundSetup:
+    """What a letter says of the round."""
+    cohort = letter.tensors.get("cohort", letter.tensors["ids"])
+    messages = {int(name): bytes.fromhex(text) for name, text in letter.about.get("messages", {}).items()}
+    return RoundSetup(letter.about["round"], cohort, n_items, method.server_needs, messages)
 
 
 def _rank(engine: LocalEngine, letter: Letter) -> Letter:

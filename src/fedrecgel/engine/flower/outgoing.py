@@ -1,67 +1,71 @@
-"""The node's end of the plain channel: what it collects is packed into a letter."""
+"""What leaves a node: the device half over its own users, and once over what they send together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 
 import torch
-from torch import Tensor
 
-from fedrecgel.channels.base import Plain
+from fedrecgel.channels.base import DeviceHalf, RoundSetup
+from fedrecgel.channels.sums import Received, add_up, each_of, whole
 from fedrecgel.engine.flower.wire import prefixed
+from fedrecgel.engine.uplink import fold
 from fedrecgel.errors import PrivacyError
-from fedrecgel.methods.base import Inbox, Method, Need, Upload
-from fedrecgel.tensors import Factors, Ids, Summed, Tensors
+from fedrecgel.methods.base import Method, Need, Upload
+from fedrecgel.tensors import Tensors
 
 
-class Outgoing(Plain):
-    """Collects the uploads of a node's own users."""
+class Outgoing:
+    """The uplink of a node. All its users are one participant; where the server needs a sum, theirs leaves."""
 
-    def __init__(self) -> None:
-        self._ids: list[Ids] = []
-        self._weights: list[Tensor] = []
-        self._inbox: Inbox | None = None
+    exchanged = 0
+    """Messages are counted where letters are."""
 
-    def collect(self, uploads: Iterable[Upload], n_items: int, needs: Need) -> Inbox:
-        """Add up as ever, noting who sends with which weight."""
-        self._inbox = super().collect(self._noted(uploads), n_items, needs)
-        return self._inbox
+    def __init__(
+        self,
+        devices: DeviceHalf,
+        setup: RoundSetup,
+        participant: int,
+        secrets: Mapping[int, bytes],
+        *,
+        weighted: bool,
+    ) -> None:
+        self._devices, self._setup, self._weighted = devices, setup, weighted
+        self._participant, self._secrets = participant, secrets
+        self._received: Received | None = None
 
-    def _noted(self, uploads: Iterable[Upload]) -> Iterator[Upload]:
-        for upload in uploads:
-            self._ids.append(upload.ids)
-            self._weights.append(upload.weight)
-            yield upload
+    def leave(self, upload: Upload) -> Upload:
+        """Sealed user by user."""
+        return fold(self._devices.seal(upload, self._setup), self._setup.needs, weighted=self._weighted)
 
-    def packed(self, method: Method, n_items: int) -> Tensors:
+    def collect(self, uploads: Iterable[Upload]) -> Received:
+        """Added up, noting who sends with which weight."""
+        self._received = add_up(uploads, self._setup.n_items, self._setup.needs, weighted=self._weighted)
+        return self._received
+
+    def packed(self, method: Method) -> Tensors:
         """What leaves the node.
 
         Raises:
             PrivacyError: a client would count by something its method does not declare to send.
         """
-        if not self._ids or self._inbox is None:
+        found = self._received
+        if found is None or not len(found.ids):
             return {"ids": torch.zeros(0, dtype=torch.int64)}
-        ids, weight = torch.cat(self._ids), torch.cat(self._weights)
-        sent: Tensors = {"ids": ids}
+        sent: Tensors = {"ids": found.ids}
         if "weight" in method.leaves_device():
-            sent["weight"] = weight
-        elif not bool((weight == 1).all()):
+            sent["weight"] = found.weights
+        elif not bool((found.weights == 1).all()):
             raise PrivacyError("Clients that do not weigh 1 send their weight, so the method must declare 'weight'.")
-        if method.server_needs < Need.EACH:
-            return sent | prefixed("sum", self._inbox.total())
-        whole = [_whole(upload, n_items) for upload in self._inbox.each()]
-        return sent | prefixed("each", {name: torch.cat([part[name] for part in whole]) for name in whole[0]})
+        if self._setup.needs < Need.EACH:
+            return sent | prefixed("sum", self._cover(found.sums))
+        each = [whole(upload, self._setup.n_items) for upload in found.each()]
+        parts = [{name: each_of(value) for name, value in one.dense.items()} | one.rows for one in each]
+        return sent | prefixed("each", {name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
-
-def _whole(upload: Upload, n_items: int) -> Tensors:
-    """Every client's upload with its tables dense: which rows were sent is not told apart from their values."""
-    found: Tensors = {}
-    for name, value in upload.dense.items():
-        if isinstance(value, Summed):
-            raise PrivacyError(f"'{name}' was summed over clients, but the server needs each of them.")
-        found[name] = value.each() if isinstance(value, Factors) else value
-    for name, value in upload.rows.items():
-        table = value.new_zeros(len(value), n_items, value.shape[2])
-        index = upload.at[:, :, None].expand_as(value)
-        found[name] = table.scatter_add_(1, index, value)
-    return found
+    def _cover(self, sums: Tensors) -> Tensors:
+        """The sum over this node's users as the upload of one participant."""
+        one = {name: value[None] for name, value in sums.items()}
+        upload = Upload(torch.tensor([self._participant]), one, {}, torch.zeros(1, 0, dtype=torch.int64), torch.ones(1))
+        covered = self._devices.cover(upload, self._setup, self._secrets)
+        return {name: each_of(value)[0] for name, value in covered.dense.items()}

@@ -1,0 +1,119 @@
+"""Chain: a channel made of stages, each of which is a channel.
+
+Devices seal in the order of the stages; the server opens in the reverse order, so that every stage finds what it left.
+All stages seal the clients' uploads before the first one covers what a participant hands over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from fedrecgel.channels.base import Channel, Contribution, DeviceHalf, Preparation, RoundSetup, ServerHalf
+from fedrecgel.channels.sums import Received
+from fedrecgel.draws import Draws
+from fedrecgel.methods.base import Download, Server, Upload
+from fedrecgel.tensors import Tensors
+
+
+class Chain(Channel):
+    """Base of composed channels: a subclass lists its stages and has a name.
+
+    The server sees what the most closed stage lets through. Settings stay in the sections of the stages.
+    """
+
+    stages: ClassVar[tuple[type[Channel], ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        """Derive what a chain reveals and needs from its stages."""
+        if sum(stage.prepares == Preparation.EXCHANGE for stage in cls.stages) > 1:
+            raise TypeError(f"{cls.__name__}: only one stage of a chain may exchange messages")
+        if any(not stage().server().readable for stage in cls.stages[:-1]):
+            raise TypeError(f"{cls.__name__}: no stage can follow one that makes numbers unreadable")
+        cls.reveals = min(stage.reveals for stage in cls.stages)
+        cls.prepares = max(stage.prepares for stage in cls.stages)
+        cls.on_nodes = all(stage.on_nodes for stage in cls.stages)
+
+    def __init__(self, stages: Sequence[Channel] | None = None) -> None:
+        super().__init__()
+        self._stages = tuple(stages) if stages is not None else tuple(stage() for stage in self.stages)
+
+    @classmethod
+    def sections(cls) -> dict[str, type]:
+        """Those of all stages."""
+        return {name: kind for stage in cls.stages for name, kind in stage.sections().items()}
+
+    @classmethod
+    def build(cls, settings: Mapping[str, Any]) -> Channel:
+        """Every stage with its own section."""
+        return cls([stage.build(settings) for stage in cls.stages])
+
+    def device(self, draws: Draws) -> DeviceHalf:
+        """All device halves, first to last."""
+        exchanging = [number for number, stage in enumerate(self._stages) if stage.prepares == Preparation.EXCHANGE]
+        return ChainDevice([stage.device(draws) for stage in self._stages], exchanging)
+
+    def server(self) -> ServerHalf:
+        """All server halves, last to first."""
+        return ChainServer([stage.server() for stage in self._stages])
+
+
+class ChainDevice(DeviceHalf):
+    """The device halves of all stages."""
+
+    def __init__(self, halves: Sequence[DeviceHalf], exchanging: Sequence[int]) -> None:
+        self._halves, self._exchanging = halves, exchanging
+
+    def open_download(self, down: Download) -> Download:
+        """Last stage first."""
+        for half in reversed(self._halves):
+            down = half.open_download(down)
+        return down
+
+    def seal_server(self, server: Server) -> Server:
+        """First stage first."""
+        for half in self._halves:
+            server = half.seal_server(server)
+        return server
+
+    def unseal_server(self, server: Server) -> Server:
+        """Last stage first."""
+        for half in reversed(self._halves):
+            server = half.unseal_server(server)
+        return server
+
+    def contribute(self, setup: RoundSetup, participant: int) -> Contribution:
+        """What the one stage that exchanges contributes."""
+        return self._halves[self._exchanging[0]].contribute(setup, participant)
+
+    def seal(self, upload: Upload, setup: RoundSetup) -> Upload:
+        """First stage first."""
+        for half in self._halves:
+            upload = half.seal(upload, setup)
+        return upload
+
+    def cover(self, upload: Upload, setup: RoundSetup, secrets: Mapping[int, bytes]) -> Upload:
+        """First stage first."""
+        for half in self._halves:
+            upload = half.cover(upload, setup, secrets)
+        return upload
+
+
+class ChainServer(ServerHalf):
+    """The server halves of all stages."""
+
+    def __init__(self, halves: Sequence[ServerHalf]) -> None:
+        self._halves = halves
+        self.readable = halves[-1].readable
+
+    def arriving(self, one: Tensors) -> Tensors:
+        """As the devices' stages change it, first to last."""
+        for half in self._halves:
+            one = half.arriving(one)
+        return one
+
+    def open_sums(self, received: Received, setup: RoundSetup) -> Received:
+        """Last stage first."""
+        for half in reversed(self._halves):
+            received = half.open_sums(received, setup)
+        return received

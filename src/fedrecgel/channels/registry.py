@@ -1,0 +1,45 @@
+"""Channels by name; a new one is one file and one line in CHANNELS, or a call of `register` from outside."""
+
+from __future__ import annotations
+
+from fedrecgel.channels.base import Channel, Plain
+from fedrecgel.channels.bfv import Encrypted
+from fedrecgel.errors import PrivacyError
+from fedrecgel.methods import METHODS
+from fedrecgel.methods.base import Method, Need
+
+CHANNELS: dict[str, type[Channel]] = {"plain": Plain, "bfv": Encrypted}
+"""A library that one needs is imported when it first encrypts."""
+
+
+def register(kind: type[Channel]) -> type[Channel]:
+    """Add a channel of one's own, under its name, for this process; its section can be set from then on.
+
+    Every process that has to know it registers it: under Flower the server's app and every node.
+
+    Raises:
+        ValueError: the name is taken.
+    """
+    if CHANNELS.setdefault(kind.name, kind) is not kind:
+        raise ValueError(f"there is a channel '{kind.name}' already")
+    return kind
+
+
+def channel_sections() -> dict[str, type]:
+    """The sections of all channels, by name."""
+    return {name: section for kind in CHANNELS.values() for name, section in kind.sections().items()}
+
+
+def check_channel(method_name: str, method: Method, channel: Channel) -> None:
+    """Refuse a method whose server needs to see more than the channel reveals."""
+    if method.server_needs <= channel.reveals:
+        return
+    words = {Need.LINEAR: "only an encrypted sum", Need.SUM: "only their sum", Need.EACH: "every upload"}
+    wants = {Need.LINEAR: "their sum", Need.SUM: "their plain sum", Need.EACH: "uploads one by one"}
+    channels = [name for name, kind in CHANNELS.items() if method.server_needs <= kind.reveals]
+    others = [name for name, kind in METHODS.items() if kind().server_needs <= channel.reveals]
+    raise PrivacyError(
+        f"Method '{method_name}' reads {wants[method.server_needs]}, but channel '{channel.name}' reveals "
+        f"{words[channel.reveals]}. Use channel {' or '.join(channels)}, or a method that needs less: "
+        f"{', '.join(others) or 'none'}."
+    )

@@ -1,0 +1,154 @@
+"""Asking nodes: letters out, answers in, those that gave no good answer again."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from fedrecgel.engine.flower.roster import POLL_SECONDS, Roster
+from fedrecgel.engine.flower.settings import FlowerSettings
+from fedrecgel.engine.flower.wire import Courier, Letter, Lost, pack_download
+from fedrecgel.engine.gate import Refusal
+from fedrecgel.errors import IncompleteError
+from fedrecgel.methods.base import Download
+from fedrecgel.tensors import Ids, Tensors
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RemoteRun:
+    """What a letter says about the run it belongs to."""
+
+    name: str
+    """Names the folder in which nodes keep the private state of this run."""
+    work: str
+    """The settings, as text that nodes turn into `Work`."""
+
+
+@dataclass
+class Answers(Generic[T]):
+    """What came back."""
+
+    taken: list[tuple[int, T]] = field(default_factory=list)
+    """With the lowest client asked, which gives them an order that does not depend on who was faster."""
+    refused: Counter[str] = field(default_factory=Counter)
+    bytes_up: int = 0
+    bytes_down: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def in_order(self) -> list[T]:
+        """By client, not by arrival."""
+        return [value for _, value in sorted(self.taken, key=lambda pair: pair[0])]
+
+
+@dataclass(frozen=True)
+class Asking:
+    """The nodes of a run and the way to them."""
+
+    roster: Roster
+    courier: Courier
+    run: RemoteRun
+    settings: FlowerSettings
+
+    def ask(
+        self,
+        kind: str,
+        about: dict[str, object],
+        told: Tensors,
+        down: Download | None,
+        ids: Ids,
+        judge: Callable[[Letter, Ids], tuple[T, int]],
+        repeats: int | None = None,
+    ) -> Answers[T]:
+        """Ask the nodes that host these clients, and those that gave no good answer again if too few did.
+
+        Args:
+            kind: of letter.
+            about: facts for every node.
+            told: tensors for every node.
+            down: what clients receive, each its own part.
+            ids: the clients.
+            judge: the value of an answer and for how many clients it counts; a Refusal if it is no good.
+            repeats: how often nodes are asked again; by default as the settings say.
+
+        Raises:
+            IncompleteError: too few good answers.
+        """
+        needed = max(1, math.ceil(self.settings.min_answers * len(ids)))
+        answers, pending, n_taken = Answers[T](), ids, 0
+        about = {**about, "run": self.run.name, "work": self.run.work}
+        for _ in range(1 + (self.settings.repeats if repeats is None else repeats)):
+            asked = self._reachable(pending)
+            letters = {
+                node: Letter(about, {"ids": mine, **told, **_part_of(down, mine, ids)}) for node, mine in asked.items()
+            }
+            answers.bytes_down += sum(letter.n_bytes for letter in letters.values())
+            for node, letter in self.courier.exchange(kind, letters, self.settings.round_seconds):
+                try:
+                    value, n_clients = _judged(letter, asked[node], pending, judge)
+                except Refusal as refusal:
+                    answers.refused[str(refusal)] += len(asked[node])
+                    answers.notes.append(f"node {node}: {_reason(letter, refusal)}")
+                else:
+                    answers.taken.append((int(asked[node].min()), value))
+                    n_taken += n_clients
+                    pending = pending[~torch.isin(pending, asked[node])]
+                if isinstance(letter, Letter):
+                    answers.bytes_up += letter.n_bytes
+            if n_taken >= needed:
+                return answers
+            if not len(pending):
+                break
+        raise IncompleteError(
+            f"Of {len(ids)} clients at least {needed} should answer '{kind}' (flower.min_answers). Found {n_taken}. "
+            + (" ".join(answers.notes[-3:]) or "Their nodes cannot be reached.")
+        )
+
+    def _reachable(self, ids: Ids) -> dict[int, Tensor]:
+        """Nodes of these clients; when none is there, wait for one as long as for a straggler."""
+        deadline = time.monotonic() + self.settings.round_seconds
+        while not (found := self.roster.hosting(ids)) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        return found
+
+
+def _judged(
+    letter: Letter | Lost, asked: Tensor, pending: Tensor, judge: Callable[[Letter, Ids], tuple[T, int]]
+) -> tuple[T, int]:
+    """The answer, if there is one and it is good."""
+    if isinstance(letter, Lost):
+        raise Refusal("lost")
+    if "error" in letter.about:
+        raise Refusal("error")
+    if not bool(torch.isin(asked, pending).all()):
+        raise Refusal("twice")
+    try:
+        return judge(letter, asked)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+        raise Refusal("unreadable") from error
+
+
+def _part_of(down: Download | None, some: Tensor, ids: Tensor) -> Tensors:
+    """What some of the clients receive, if anything is sent."""
+    return {} if down is None else pack_download(down, _positions(some, ids))
+
+
+def _positions(some: Tensor, ids: Tensor) -> Int[Tensor, " i"]:
+    """Where in `ids` each of `some` stands."""
+    order = ids.argsort()
+    return order[torch.searchsorted(ids[order], some)]
+
+
+def _reason(letter: Letter | Lost, refusal: Refusal) -> str:
+    if isinstance(letter, Lost):
+        return letter.reason
+    return str(letter.about.get("error", f"refused ({refusal})"))

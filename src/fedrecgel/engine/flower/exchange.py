@@ -1,0 +1,36 @@
+"""What a node keeps secret between an exchange and the training that follows, each a process of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from fedrecgel.errors import RunError
+from fedrecgel.storage import write_atomically
+
+FILE = "exchange.json"
+
+
+def keep(folder: Path, round: int, participant: int, secret: bytes) -> None:
+    """Put the secret of an exchange on the node's disk, in place of any earlier one."""
+    text = json.dumps({"round": round, "participant": participant, "secret": secret.hex()})
+
+    def write(temporary: Path) -> None:
+        temporary.touch(0o600)
+        temporary.write_text(text, encoding="utf-8")
+
+    write_atomically(folder / FILE, write)
+
+
+def take(folder: Path, round: int, participant: int) -> bytes:
+    """The secret of the exchange before this training, once: a second upload under the same one could undo it.
+
+    Raises:
+        RunError: there was no such exchange, or its secret is used.
+    """
+    place = folder / FILE
+    kept = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
+    place.unlink(missing_ok=True)
+    if (kept.get("round"), kept.get("participant")) != (round, participant):
+        raise RunError(f"Round {round + 1} should begin with an exchange that includes this node. There was none.")
+    return bytes.fromhex(kept["secret"])
