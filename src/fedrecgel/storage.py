@@ -27,7 +27,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     Raises:
         StorageError: the disk is full or the folder cannot be written; the old file is untouched.
     """
-    # A folder, for writers make temporary files of their own; with one name, so that the next try clears it away.
+    # A folder, because writers make temporary files of their own; its name is fixed, so the next try removes it.
     room = path.with_name(f".{path.name}{TEMPORARY}")
     temporary = room / path.name
     try:
@@ -100,7 +100,7 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def lock_folder(folder: Path, place: Path) -> Iterator[None]:
-    """Keep other processes out of a folder by a file in it; freed by the system even when the process is killed."""
+    """Keep other processes out of a folder by a lock file, which the system frees even when the process is killed."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(place, timeout=0)

@@ -18,7 +18,7 @@ from fedrecgel.tensors import Tensors, copy, move, n_bytes
 
 NO_TABLE = -1
 STACKS = "stacks"
-"""How files name them."""
+"""Key prefix of stacks in checkpoint files."""
 
 Index = Int[Tensor, " i"] | slice
 """Some of the clients of a batch."""
@@ -48,9 +48,9 @@ class StackedTable:
 
     stack: Float[Tensor, "g n d"]
     which: Int[Tensor, " C"]
-    """NO_TABLE for a client that has none; what is read for it means nothing."""
+    """Each client's table; NO_TABLE for a client without one, whose rows mean nothing."""
     held: bool = False
-    """Whether clients still have it from an earlier download: a simulator keeps it once for all of them."""
+    """Whether clients still have their table from an earlier download: a simulator keeps it once for all of them."""
 
     def __getitem__(self, index: Index) -> StackedTable:
         """Some of the clients, over the same stack."""
@@ -137,7 +137,7 @@ class PersonalTable:
 
     @property
     def owners(self) -> Int[Tensor, " r"]:
-        """Whose each changed row is."""
+        """The client of each changed row."""
         return torch.arange(len(self.which), device=self.ptr.device).repeat_interleave(self.ptr.diff())
 
     @property
@@ -189,7 +189,7 @@ class PersonalTable:
 
     @property
     def n_bytes(self) -> int:
-        """As dense as a device holds it."""
+        """The tables as a device holds them: dense."""
         return len(self.which) * n_bytes({"base": self.bases[0]})
 
     def pack(self) -> Tensors:
@@ -239,7 +239,7 @@ class State:
         return State(tensors, {name: table[index] for name, table in self.tables.items()})
 
     def copy(self) -> State:
-        """The same in memory of its own, but for tables, which nobody writes to."""
+        """A copy in memory of its own, except for tables, which nobody writes to."""
         which = None if self.which is None else self.which.clone()
         return State(copy(self.tensors), self.tables, copy(self.stacks), which)
 

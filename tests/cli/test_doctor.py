@@ -29,7 +29,7 @@ def test_for_people(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out
     assert f"torch {torch.__version__}" in text
-    assert text.endswith("- Nothing to mend.\n")
+    assert text.endswith("- Nothing to fix.\n")
 
 
 def test_advice(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

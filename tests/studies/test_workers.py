@@ -19,7 +19,7 @@ from fedrecgel.studies.workers import attempt, run_tasks, stop_on_interrupt
 
 @dataclass(frozen=True)
 class Step:
-    """Writes a file, or comes to grief."""
+    """Writes a file, or fails."""
 
     label: str
     out: Path

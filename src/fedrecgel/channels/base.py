@@ -1,7 +1,7 @@
 """Channels: what happens to an upload on its way, and how much of it the server gets to see.
 
 A channel makes two halves. The device half clips, adds noise, masks or encrypts, and holds whatever secrets that takes;
-the server half adds up what arrives. They are separate objects with no road from one to the other. Both engines run
+the server half adds up what arrives. They are separate objects, and neither leads to the other. Both engines run
 the same halves: the local engine plays all devices with one device half; under Flower every node has its own.
 """
 

@@ -25,7 +25,7 @@ from fedrecgel.methods.base import Download, Need, Server, Upload
 from fedrecgel.tensors import Sealed, Tensors
 
 INTEGERS, EXPONENT = ".integers", ".exponent"
-"""What a checkpoint adds to an opened tensor, for its type may not hold all digits."""
+"""What a checkpoint adds to an opened tensor, because its type may not hold all digits."""
 
 
 class Encrypted(Channel):
@@ -103,7 +103,7 @@ class EncryptedDevice(DeviceHalf):
         return Server({name: self._open(value) for name, value in server.shared.items()}, kept)
 
     def seal(self, upload: Upload, setup: RoundSetup) -> Upload:
-        """On the devices: times the own weight, encrypted; tables whole, for touched rows betray interactions."""
+        """On the devices: times the own weight, encrypted; tables whole: touched rows alone reveal interactions."""
         weight, n_items, dense = upload.weight, setup.n_items, {}
         for name, value in upload.dense.items():
             each = each_of(value).to(weight.dtype)
@@ -132,7 +132,7 @@ class EncryptedServer(ServerHalf):
 
 
 def _weighted_tables(rows: Tensor, upload: Upload, n_items: int) -> Iterator[Tensor]:
-    """Every client's whole table times its weight; one at a time, for together they are large."""
+    """Every client's whole table times its weight; one at a time, because together they are large."""
     weight = upload.weight
     for own, at, w in zip(rows.to(weight.dtype), upload.at, weight, strict=True):
         yield own.new_zeros(n_items, own.shape[1]).index_add_(0, at, own * w)

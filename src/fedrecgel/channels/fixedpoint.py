@@ -29,7 +29,7 @@ class FixedPointSettings:
     fraction_bits: Annotated[int, Meta(ge=1, le=40)] = 20
     """Binary digits after the point of what a device sends: 20 round to multiples of 1e-6."""
     largest: Annotated[float, Meta(gt=0)] = 8.0
-    """Largest magnitude a device encrypts; it refuses to send more, for sums of so many clients could overflow."""
+    """Largest magnitude a device encrypts; it refuses to send more, because sums over clients could overflow."""
 
     @property
     def bound(self) -> int:

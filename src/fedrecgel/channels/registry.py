@@ -9,7 +9,7 @@ from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Method, Need
 
 CHANNELS: dict[str, type[Channel]] = {"plain": Plain, "bfv": Encrypted}
-"""A library that one needs is imported when it first encrypts."""
+"""A library that a channel needs is imported when the channel first encrypts."""
 
 
 def register(kind: type[Channel]) -> type[Channel]:

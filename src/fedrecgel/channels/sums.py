@@ -123,7 +123,7 @@ def each_of(value: Tensor | Factors | Summed) -> Tensor:
 
 
 def whole(upload: Upload, n_items: int) -> Upload:
-    """The same with matrices multiplied out and tables whole: which rows were touched is not told apart from values."""
+    """Uploads with matrices multiplied out and tables whole: which rows were touched shows only in values."""
     rows = {}
     for name, value in upload.rows.items():
         table = value.new_zeros(len(value), n_items, value.shape[2])

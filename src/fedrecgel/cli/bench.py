@@ -80,7 +80,7 @@ def _in_processes(names: list[str], args: Namespace) -> dict[str, Any]:
 
 
 def table(found: dict[str, Any]) -> str:
-    """The same for people."""
+    """The measurements for people."""
     machine = found["machine"]
     lines = [
         f"{machine['cores']} cores, {machine['fma_gflops_per_core']:.0f} GFLOP/s and "

@@ -1,4 +1,4 @@
-"""`fedrecgel doctor`: what this machine has, for bug reports and for the impatient."""
+"""`fedrecgel doctor`: what this machine has, for bug reports."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run_doctor(args: Namespace) -> int:
             continue
         shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
         print(f"{key:<12}{shown}")
-    for sentence in found["advice"] or ["Nothing to mend."]:
+    for sentence in found["advice"] or ["Nothing to fix."]:
         print(f"- {sentence}")
     return 0
 

@@ -60,7 +60,7 @@ def _epilog() -> str:
         "examples:\n"
         "  fedrecgel train --dataset filmtrust --method fedncf --seed 1\n"
         "  fedrecgel train --set method.rho_co=0.05 --set evaluation.every=5 --out runs/wider\n"
-        "  fedrecgel train --set method.variant=paper        Algorithm 1 to the letter (it crushes the weights)\n"
+        "  fedrecgel train --set method.variant=paper        Algorithm 1 to the letter (it drives weights to 0)\n"
         "  fedrecgel train runs/wider/config.toml --out runs/again    the same run, bit for bit\n\n"
         "settings for CONFIG.toml and --set (hyper-parameters: `fedrecgel methods NAME`):\n" + "\n".join(sections)
     )

@@ -27,7 +27,7 @@ SEED = 1
 START, SPACING = 1_600_000_000, 86_400
 """Unix time of the first interaction, and the largest time between two of one user, in seconds."""
 SHA256 = "4df749156cdf7bbea0f6d682bc10be32ba9775d9b8d71c9df3343a641cabc595"
-"""Of users, items and times as little-endian 64-bit integers; the tests compare."""
+"""Checksum of users, items and times as little-endian 64-bit integers; the tests compare."""
 
 Integers = npt.NDArray[np.int64]
 

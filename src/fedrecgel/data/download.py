@@ -91,7 +91,7 @@ def _download(source: Source, target: Path, progress: bool) -> RawFile:
     """Download next to the target, check, then move: whatever happens, no half file takes its place."""
     if source.url is None:
         raise DataError(f"'{source.name}' cannot be downloaded automatically. {_by_hand(source)}")
-    pooch.get_logger().setLevel("WARNING")  # its notes are about its own arguments
+    pooch.get_logger().setLevel("WARNING")  # what it logs is about its own arguments
     try:
         cache().mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=cache()) as folder:

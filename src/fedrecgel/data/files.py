@@ -163,7 +163,7 @@ def _explain(path: Path, error: Exception) -> str:
         row, expected, got = ragged.groups()
         return (
             f"Each row of {path} should have {expected} columns. Found {got} in row {row or '?'}. "
-            f"Mend that row or the separator."
+            f"Correct that row or the separator."
         )
     if missing := re.search(r"Column '(.+)' in include_columns does not exist", text):
         return f"{path} should have a column '{missing[1]}'. Found none. Is it the right file?"

@@ -151,7 +151,7 @@ def _as_table(frame: Any) -> Any:
 
 
 def _renumber(numbers: npt.NDArray[np.int32], size: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """The numbers that occur, and each entry's position among them; no sorting, for these may be many millions."""
+    """The numbers that occur, and each entry's position among them; no sorting, because there may be many millions."""
     occurs = np.bincount(numbers, minlength=size) > 0
     return np.flatnonzero(occurs), (np.cumsum(occurs, dtype=np.int32) - 1)[numbers]
 

@@ -86,7 +86,7 @@ def load(
 
 
 def load_data(settings: DataSettings) -> Interactions:
-    """The data these settings describe; it remembers them."""
+    """The data these settings describe, with a note of them."""
     name = settings.name
     columns = ColumnNames(settings.user, settings.item, settings.timestamp, settings.rating)
     if name in NAMES and columns != BY_NAME:

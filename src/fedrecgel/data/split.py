@@ -44,7 +44,7 @@ class SplitSettings:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """What flows on: who trains on what, and what is held out."""
+    """Who trains on what, and what is held out."""
 
     interactions: Interactions
     settings: SplitSettings
@@ -176,7 +176,7 @@ def _latest_first(interactions: Interactions, settings: SplitSettings) -> npt.ND
 
 
 def _candidates(purpose: str, observed: ItemSets, settings: SplitSettings) -> npt.NDArray[np.int32]:
-    observed = replace(observed)  # what sampling caches goes with this copy; nobody samples from it again
+    observed = replace(observed)  # a copy, so that what sampling caches is freed afterwards
     draws, numbers = Draws(settings.seed), np.arange(settings.candidates)[None, :]
     candidates = np.empty((observed.n_users, settings.candidates), dtype=np.int32)
     for first in range(0, observed.n_users, BLOCK):  # the numbers drawn are many times larger than what is kept

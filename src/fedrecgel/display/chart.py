@@ -128,7 +128,7 @@ class Surfaces:
 
 @dataclass(frozen=True)
 class Contours(Surfaces):
-    """The same from above; on the page these stand below the surfaces anyway."""
+    """Surfaces seen from above; on the page these stand below the surfaces."""
 
     kind: ClassVar[str] = "contours"
 

@@ -1,4 +1,4 @@
-"""Which clients are trained together: similar lengths, for all are padded to the longest."""
+"""Which clients are trained together: those of similar lengths, because all are padded to the longest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 CHUNK_COST = 300
-"""Examples that could be computed in the time a chunk takes however small it is."""
+"""What a chunk costs however small it is, in examples that take the same time."""
 
 
 def chunks_of(lengths: Int[Tensor, " C"], budget: int) -> list[tuple[int, int]]:

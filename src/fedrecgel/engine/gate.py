@@ -1,4 +1,4 @@
-"""The gate before aggregation: one bad answer is left out, counted and reported; it cannot stop or bend a round.
+"""The gate before aggregation: one bad answer is left out, counted and reported; it cannot stop or distort a round.
 
 `sift` judges uploads client by client, where they are still apart: in the simulator and on a node. `check_form`
 and `check_clients` judge what arrives from a node the server does not trust. Both leave the sums of a round
@@ -68,7 +68,7 @@ def admissible(upload: Upload, settings: GateSettings) -> Bool[Tensor, " C"]:
 
 
 def _bound(upload: Upload) -> float:
-    """At least the norm of all uploads together, so of each; no matrix is built, and no number per client."""
+    """An upper bound on the norm of all uploads together, and so of each; no matrix is built."""
     square = sum((_square(value) for value in upload.rows.values()), start=0.0)
     for value in upload.dense.values():
         if isinstance(value, Factors):  # ‖LᵀR‖ ≤ ‖L‖ ‖R‖
@@ -124,7 +124,7 @@ class Form(NamedTuple):
 
 
 def form_of(method: Method, server: Server, problem: Problem, round: int) -> dict[str, Form]:
-    """The form of an upload, from a client made up on the spot: nothing that arrives decides it."""
+    """The form of an upload, computed for an invented client: nothing that arrives decides it."""
     pair = torch.tensor([[0, 1]], device=problem.device)
     first, once = np.zeros(1, dtype=np.int32), np.ones(1, dtype=np.int32)
     rows = ItemSets(problem.n_items, np.array([0, 1]), items=first, counts=once, recency=first)

@@ -165,7 +165,7 @@ class LocalEngine:
         )
 
     def _begin(self, function: Callable[[], B]) -> Callable[[], B]:
-        """Call it on another worker, if there is one, while this thread goes on; the result, when it is asked for."""
+        """Start a function on another worker, if there is one; returns a function that waits for its result."""
         return self._workers.submit(function).result if self._n_workers > 1 else function
 
     def _in_order(self, function: Callable[[A], B], inputs: Iterable[A]) -> Iterator[B]:
@@ -201,7 +201,7 @@ class LocalEngine:
 
     @one_thread()
     def ranks_with(self, down: Download, held_out: str, against: str) -> Ranks:
-        """The same with what those clients received."""
+        """Rank with what those clients received."""
         split = self.federation.split
         (test, candidates), everyone = self._held_out(held_out), self.ranked(held_out).numpy()
         per_client = split.n_items if against == "catalogue" else candidates.shape[1] + 1

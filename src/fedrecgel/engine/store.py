@@ -51,7 +51,7 @@ class ClientStore:
         return State({**seen.tensors, **{name: seen[name] for name in seen.stacks}}, seen.tables)
 
     def look(self, ids: Ids) -> State:
-        """The same to read only: dense item tables are not copied, nor is anything of neighbours."""
+        """These clients' state, to read only: neither dense item tables nor slices of neighbours are copied."""
         return self._seen(ids, _as_range(ids))
 
     def _seen(self, ids: Ids, at: Ids | slice) -> State:

@@ -72,7 +72,7 @@ class CoFedRec(fed.Method):
     temperature: fed.Rate = 0.1
     """Temperature τ of the contrastive term."""
     base_temperature: fed.Rate = 0.5
-    """Temperature τ_b it is scaled by."""
+    """Temperature τ_b that scales the contrastive term."""
     anchors: Annotated[int, Meta(ge=0)] = 0
     """0 takes the contrastive term over all items, at n² cost; else over so many random ones (an approximation)."""
     storage: Literal["full", "bfloat16"] = "full"
@@ -82,7 +82,7 @@ class CoFedRec(fed.Method):
 
     @property
     def server_needs(self) -> fed.Need:
-        """It compares clients with each other."""
+        """Every upload: the server compares clients with each other."""
         return fed.Need.EACH
 
     def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
@@ -102,7 +102,7 @@ class CoFedRec(fed.Method):
         return fed.State.start(len(ids), {"w": layer[:-1], "b": layer[-1], "items": self._stored(start)})
 
     def broadcast(self, server: fed.Server, ids: fed.Ids) -> fed.Download:
-        """Item labels for all; the group's table for who was in one since it last trained."""
+        """Item labels for all; the group's table for clients that were in a group since they last trained."""
         group = server.shared["group_of"][ids]
         labels, groups = {"labels": server.shared["labels"]}, server.shared["groups"]
         tables = {"group": fed.StackedTable(groups, group)} if len(groups) else {}
@@ -165,7 +165,7 @@ class CoFedRec(fed.Method):
             total += tables[k]
 
         group_of = server.shared["group_of"].clone()
-        group_of[ids] = fed.NO_TABLE  # they trained on: what they got before is in their own tables
+        group_of[ids] = fed.NO_TABLE  # they trained since: what they received before is in their own tables
         used = torch.unique(group_of[group_of != fed.NO_TABLE])
         renumbered = torch.searchsorted(used, group_of.clamp(min=0))
         group_of = torch.where(group_of == fed.NO_TABLE, fed.NO_TABLE, renumbered)
@@ -177,7 +177,7 @@ class CoFedRec(fed.Method):
         """Clients in descending similarity to the leader on some items, up to the elbow of that curve."""
         view = tables[int(leader)][items].double()
         similar = torch.stack([cosine_similarity(view, table[items].double()).sum() for table in tables])
-        similar[int(leader)] = torch.inf  # first, whatever rounding says
+        similar[int(leader)] = torch.inf  # the leader is first, whatever rounding does
         order = similar.argsort(descending=True, stable=True)
         curve = similar[order]
         curve[0] = float(items.sum())

@@ -4,7 +4,7 @@ Chai, Wang, Chen and Yang, "Secure Federated Matrix Factorization", IEEE Intelli
 https://arxiv.org/abs/1906.05108.
 
 Idea: matrix factorisation in which user vectors stay on the devices and only item gradients travel, under an additively
-homomorphic encryption: the server can add them up and take them off its encrypted table, but cannot read them.
+homomorphic encryption: the server can add them up and subtract them from its table, but cannot read them.
 
 Paper to code: score u_i · v_j `score`; user update and item gradient `client_update`; server step V ← V - Σ g
 `server_update`, which is linear and so runs unchanged on ciphertexts.
@@ -66,7 +66,7 @@ class FedMF(fed.Method):
     updates: Literal["each", "batch"] = "each"
     """Step the user vector after each example, as published, or once for all of them."""
     aggregation: Literal["sum", "mean"] = "sum"
-    """The server takes off the sum, as published, or the mean of the gradients."""
+    """The server subtracts the sum, as published, or the mean of the gradients."""
     init: Literal["normal", "constant"] = "normal"
     """N(0, 0.01²), or 0.01 everywhere as in the released code: all coordinates stay equal then."""
     repeated: Literal["add", "last"] = "add"
@@ -128,7 +128,7 @@ class FedMF(fed.Method):
         batch: fed.ClientBatch,
         counts: Bool[Tensor, "C L"],
     ) -> tuple[Float[Tensor, "C d"], Float[Tensor, "C K d"], Float[Tensor, " C"]]:
-        """The same with one step of u for all examples."""
+        """One step of u for all examples together."""
         times = torch.zeros_like(batch.row_labels).scatter_add_(1, batch.slots, counts.to(rows.dtype))
         scores = (rows @ user[:, :, None]).squeeze(2)
         error, loss = self.walk.slope(scores, batch.row_labels), self.walk.value(scores, batch.row_labels)

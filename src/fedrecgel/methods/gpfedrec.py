@@ -38,7 +38,7 @@ from fedrecgel.numerics.graph import Smoother, cosines, projected_cosines
 from fedrecgel.tensors import grow
 
 NO_GUIDE = 0
-"""The place of the empty guide, of who never took part; the others have one each, in the order they first did."""
+"""The place of the empty guide of clients that never took part; the others have one each, in order of first use."""
 BLOCK = 1 << 21
 """Entries of tables the server handles at once: as many as stay in the cache."""
 
@@ -105,7 +105,7 @@ class GPFedRec(fed.Method):
 
     @property
     def server_needs(self) -> fed.Need:
-        """It compares clients with each other."""
+        """Every upload: the server compares clients with each other."""
         return fed.Need.EACH
 
     def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
@@ -181,7 +181,7 @@ class GPFedRec(fed.Method):
         return table
 
     def _noised(self, upload: fed.Upload, change: Float[Tensor, "C n d"], round: int, draws: fed.Draws) -> fed.Upload:
-        """The whole change with noise on every entry; nothing goes beside it without noise, so no pull either."""
+        """The whole change with noise on every entry; nothing is sent without noise, so the pull is not sent."""
         noise = self.noise * draws.hidden.laplace("noise", round, upload.ids.numpy(), change[0].numel())
         everywhere = torch.arange(change.shape[1], device=change.device).expand(len(change), -1)
         rows = {"items": change + torch.from_numpy(noise).to(change).view_as(change)}

@@ -79,7 +79,7 @@ class IALS(fed.Centralised):
         lengths, dim = met.ptr.diff(), fixed.shape[1]
         order = lengths.argsort(descending=True, stable=True)
         solved, start = fixed.new_zeros(met.n_rows, dim), 0
-        while start < len(order) and (width := int(lengths[order[start]])):  # nothing met: the solution is zero
+        while start < len(order) and (width := int(lengths[order[start]])):  # no interactions: the solution is zero
             rows = order[start : start + max(1, CHUNK // (dim * max(dim, width)))]
             place = torch.arange(width, device=rows.device)
             inside = place < lengths[rows, None]

@@ -1,4 +1,4 @@
-"""ItemKNN: items that the same users met are similar. Centralised: the server sees every history.
+"""ItemKNN: items that the same users touched are similar. Centralised: the server sees every history.
 
 M. Deshpande and G. Karypis, "Item-Based Top-N Recommendation Algorithms", ACM TOIS 22(1), 2004,
 https://doi.org/10.1145/963770.963776
@@ -36,7 +36,7 @@ class ItemKNN(fed.Centralised):
     """Added to the denominator of the cosine."""
 
     def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
-        """Nobody is similar yet."""
+        """No similarities yet."""
         votes = torch.zeros(problem.n_items, min(self.neighbours, problem.n_items))
         return fed.Server({"neighbours": votes.to(problem.device, torch.int64), "similarity": problem.tensor(votes)})
 

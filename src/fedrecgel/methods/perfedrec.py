@@ -17,7 +17,7 @@ table has an Adam of its own. Cluster numbers may permute from round to round th
 averaged copies of user vectors go stale; here a user has one vector, its own. The server learns the graph from what
 participants send: each adds its vector to the neighbour sums of its items. Candidates are the same for all three
 predictions, there they are drawn anew. Node dropout and attributes are not here. `noise` is on in the code, at 0.02,
-on weights that are averaged; here it goes where it is sent, on gradients, and Adam makes far more of it.
+on weights that are averaged; here it is on gradients, which are what is sent, and Adam amplifies it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class PerFedRec(fed.Method):
 
     @property
     def server_needs(self) -> fed.Need:
-        """It clusters users by what each sends."""
+        """Every upload: the server clusters users by what each sends."""
         return fed.Need.EACH
 
     def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
@@ -180,7 +180,7 @@ class PerFedRec(fed.Method):
         return fed.ClientResult(fed.State(tensors, {"local": table}), noised, loss + 0.5 * decay * norms)
 
     def _hop(self, own: Bool[Tensor, "C P"], degree: Float[Tensor, "C K"]) -> Hop:
-        """Half of a vector and half of the mean of its neighbourhood; natively a quarter and three."""
+        """Half of a vector and half of the mean of its neighbourhood; in the released code, 1/4 and 3/4."""
         return Hop.over(0.25 if self.propagation == "native" else 0.5, own, degree)
 
     def _noised(self, upload: fed.Upload, n_items: int, round: int, draws: fed.Draws) -> fed.Upload:
@@ -262,7 +262,7 @@ class PerFedRec(fed.Method):
     def _predicted(
         self, user: Float[Tensor, "C d"], rows: Tensor, own: Bool[Tensor, "C P"], shared: fed.Tensors, items: Tensor
     ) -> Float[Tensor, "C M"]:
-        """û·v̂_j under one model; natively u·v_j."""
+        """û·v̂_j under one model; in the released code, u·v_j."""
         candidates, history = rows[:, : items.shape[1]], rows[:, items.shape[1] :]
         if self.propagation == "one-rule":
             hop, own_items = self._hop(own, shared["degree"][items, 0]), (history * own[:, :, None]).sum(1)

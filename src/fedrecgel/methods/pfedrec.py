@@ -60,7 +60,7 @@ class PFedRec(fed.Method):
     unseen: Literal["global", "initial"] = "global"
     """A user who never took part scores with the current table, or with that of round 0 as in the released code."""
     alone: bool = False
-    """Every device tunes its own table for ever and the server ignores uploads, to show what leaks into tables."""
+    """Every device keeps tuning its own table and the server ignores uploads, to show what leaks into tables."""
 
     @property
     def server_needs(self) -> fed.Need:

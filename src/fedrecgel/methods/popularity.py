@@ -2,7 +2,7 @@
 
 Idea: every client sends one count per item, the server adds them up, and everybody gets the same ranking. It learns
 nothing about anyone, and on several data sets of the field no published method is above it by more than noise
-(FilmTrust, Amazon-Video). Hence it stands in every table. It is also the smallest complete method.
+(FilmTrust, Amazon-Video). So it stands in every table. It is also the smallest complete method.
 """
 
 from __future__ import annotations

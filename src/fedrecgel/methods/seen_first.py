@@ -2,7 +2,7 @@
 
 Idea: recommend what the user had already. Where nobody's held-out item is among the own training rows this is
 popularity to the last digit. Where it is above popularity, the data leak: on Lastfm-2K as published, one row per tag,
-it is above every published method. Hence it stands beside them.
+it is above every published method. So it stands beside them.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Model(ABC):
         return Point({**seen, **{name: shared[name] for name in self.network}}, user)
 
     def with_user(self, point: Point, user: Float[Tensor, "C d"]) -> Point:
-        """The same with other user vectors."""
+        """The point with other user vectors."""
         return replace(point, user=user)
 
     def differentiate(self, point: Point, loss: LocalLoss) -> Slopes:

@@ -42,7 +42,7 @@ class Point:
     user: Float[Tensor, "C d"]
 
     def with_shared(self, moved: Tensors) -> Point:
-        """The same with some of these tensors moved, each client's on its own."""
+        """The point with some of these tensors moved, each client's on its own."""
         return replace(self, shared={**self.shared, **moved})
 
 
@@ -83,7 +83,7 @@ class Differentiable(Protocol):
         """Where clients stand who see these rows of the shared tensors."""
 
     def with_user(self, point: Point, user: Float[Tensor, "C d"]) -> Point:
-        """The same with other user vectors."""
+        """The point with other user vectors."""
 
     def differentiate(self, point: Point, loss: LocalLoss) -> Slopes:
         """∇L there."""

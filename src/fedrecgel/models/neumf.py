@@ -45,7 +45,7 @@ class NeuMFPoint(Point):
     """W1_item v2 of each row, gathered; None where a client moved them."""
 
     def with_shared(self, moved: Tensors) -> NeuMFPoint:
-        """The same with some of the tensors moved, each client's on its own."""
+        """The point with some of the tensors moved, each client's on its own."""
         return replace(self, shared={**self.shared, **moved}, half=None)
 
 
@@ -145,7 +145,7 @@ class NeuMF(Model):
         return self.with_user(NeuMFPoint(seen, user, embedding(rows, shared["item_half"])), user)
 
     def with_user(self, point: Point, user: Float[Tensor, "C d"]) -> NeuMFPoint:
-        """The same with other user vectors, where all clients share the network."""
+        """The point with other user vectors, where all clients share the network."""
         phi = self._user_half(point.shared, user)[:, None] / self.stretch(user)
         return replace(point, shared={**point.shared, "phi": phi}, user=user)  # type: ignore[return-value]
 

@@ -1,4 +1,4 @@
-"""Who met which item how often: sparse counts, and products with them."""
+"""Who touched which item how often: sparse counts, and products with them."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class CountMatrix:
 
     @classmethod
     def from_uploads(cls, uploads: Iterable[tuple[Tensor, Tensor, Tensor]], n_items: int) -> CountMatrix:
-        """One row per client, by ascending id, whoever sent first; in double precision.
+        """One row per client, by ascending id, in whatever order they sent; in double precision.
 
         Args:
-            uploads: ids [C], items [C, K] and their counts [C, K, 1], zero for an item not met; C and K vary.
+            uploads: ids [C], items [C, K] and their counts [C, K, 1], zero for an item not touched; C and K vary.
             n_items: size of the catalogue.
         """
         users, items, counts = [], [], []

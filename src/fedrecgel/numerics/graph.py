@@ -35,7 +35,7 @@ def cosines(blocks: Iterable[Float[Tensor, "n _ d"]]) -> Float[Tensor, "n n"]:
 def projected_cosines(
     blocks: Iterable[Float[Tensor, "n _ d"]], width: int, generator: np.random.Generator
 ) -> Float[Tensor, "n n"]:
-    """The same of random projections: every entry is added, with a random sign, to one of `width` sums in turn.
+    """Cosines of randomly projected tables: every entry is added, with a random sign, to one of `width` sums in turn.
 
     Random signs keep inner products in expectation (Charikar et al., 2002), at one addition per entry.
     """
@@ -70,7 +70,7 @@ class Smoother:
 
     @classmethod
     def above_mean(cls, similarity: Float[Tensor, "n n"], factor: float) -> Smoother:
-        """Neighbours are all strictly above factor × the mean similarity; oneself if there is nobody."""
+        """Neighbours are all strictly above factor × the mean similarity; the client itself if there are none."""
         linked = (similarity > factor * similarity.mean()).to(similarity.dtype)
         lonely = (linked.sum(1) == 0).nonzero()[:, 0]
         linked[lonely, lonely] = 1
@@ -78,7 +78,7 @@ class Smoother:
 
     @classmethod
     def k_nearest(cls, similarity: Float[Tensor, "n n"], k: int) -> Smoother:
-        """Neighbours are the k most similar, oneself included if among them."""
+        """Neighbours are the k most similar, the client itself included if it is among them."""
         return cls(None, similarity.topk(min(k, len(similarity)), dim=1).indices)
 
     def __call__(self, tables: Float[Tensor, "n i d"]) -> Float[Tensor, "n i d"]:

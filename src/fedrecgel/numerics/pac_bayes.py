@@ -6,7 +6,7 @@ With T parameters, N records, a loss bounded by L and Gaussian noise σ, with pr
     L_D(θ)  ≤  max_{‖ε_co‖ ≤ ρ_co} max_{‖ε_ur‖ ≤ ρ_ur} L_S(θ + ε) + f(‖θ‖²) + 2/√N - 1/N      Lemma 2
 
 Lemma 2 holds for every σ below `admissible_sigma`. With more parameters than records the bound is vacuous: far above L.
-It is here to be looked at, and for its gradient g_norm, which Algorithm 1 adds to every step.
+It is here for inspection, and for its gradient g_norm, which Algorithm 1 adds to every step.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def _surfaces(content: Surfaces, figure: Figure) -> None:
 
 @draw.register
 def _contours(content: Contours, figure: Figure) -> None:
-    """The same from above."""
+    """Surfaces from above."""
     models, magnitudes = content.models, content.magnitudes
     figure.set_size_inches(2.2 * len(magnitudes), 2.0 * len(models))
     panels = figure.subplots(len(models), len(magnitudes), squeeze=False)

@@ -71,7 +71,7 @@ class EvaluationSettings:
 
 @dataclass(frozen=True)
 class CheckpointSettings:
-    """How often a run can be resumed from."""
+    """How often a run is saved, to be resumed from there."""
 
     every: Count = 10
     """Rounds between checkpoints; also written when a run ends or is interrupted."""

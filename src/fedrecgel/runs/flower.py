@@ -57,7 +57,7 @@ def work_of(text: str) -> Work:
 
 
 def serve(courier: Courier, order: Mapping[str, Any]) -> None:
-    """The server's app: wait for nodes, then train as ever, with an engine that asks them."""
+    """The server's app: wait for nodes, then train as usual, with an engine that asks them."""
     config, folder = from_dict(json.loads(order["config"])), RunFolder(Path(order["folder"]))
     roster = Roster(courier, config.flower)
     roster.gather()
@@ -128,7 +128,7 @@ def train_on_flower(
         folder: where the server's app writes.
         resume: continue from the folder's checkpoint.
         watch: called after every round.
-        should_stop: asked all the time; when true, the run is stopped and Interrupted raised.
+        should_stop: asked again and again; when true, the run is stopped and Interrupted raised.
 
     Raises:
         RunError: the run failed, with the reason its server or node gave.
@@ -174,7 +174,7 @@ def _watch(
             n_seen = len(lines)
             if should_stop():
                 connection.stop(run)
-                raise Interrupted(len(folder.read_history()))  # rounds went on until the word arrived
+                raise Interrupted(len(folder.read_history()))  # rounds went on until the request arrived
             if ended or time.monotonic() > asked + STATUS_SECONDS:
                 status, asked = connection.status(run), time.monotonic()
                 if status == "finished:completed":

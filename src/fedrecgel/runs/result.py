@@ -57,7 +57,7 @@ class Result:
 
     @property
     def metrics_full(self) -> dict[str, float]:
-        """The same against the whole catalogue; empty if `evaluation.full` was off."""
+        """HR@K, NDCG@K and MRR against the whole catalogue; empty if `evaluation.full` was off."""
         return dict(self.summary["metrics_full"] or {})
 
     @property
@@ -77,7 +77,7 @@ class Result:
         return [Recommendation(self.item_ids[item], score) for item, score in pairs]
 
     def recommend_all(self, path: str | Path, k: int = 10) -> int:
-        """Write the same for every user to a .parquet or .csv file; returns its rows.
+        """Write the k best items of every user to a .parquet or .csv file; returns its rows.
 
         Raises:
             ConfigError: the name ends otherwise, or k is not positive.

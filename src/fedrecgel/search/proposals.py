@@ -21,7 +21,7 @@ PATIENCE = 5
 """Finished trials before any can be given up."""
 STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
 
-optuna.logging.set_verbosity(optuna.logging.WARNING)  # it greets every study; commands report for themselves
+optuna.logging.set_verbosity(optuna.logging.WARNING)  # optuna announces every study; commands report themselves
 
 
 def propose(space: Space, own: dict[str, Value], done: Sequence[Trial], seed: int) -> dict[str, Value]:

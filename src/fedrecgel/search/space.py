@@ -19,7 +19,7 @@ COMMON: Mapping[str, object] = {"method.fraction": [0.1, 0.5, 1.0]}
 """Searched for every method: the choices that decide a comparison are the same for all, and participation moves results
 by more than most methods do."""
 OUTSIDE_METHOD = ("sampling.negatives",)
-"""Settings a search may change beside hyper-parameters; all others change what is measured."""
+"""Settings a search may change besides hyper-parameters; all others change what is measured."""
 EXAMPLE = '"method.server_lr" = {low = 1e-4, high = 1e-1, log = true}'
 DIGITS = 4
 """Significant digits of a number that is tried: finer ones change nothing and are hard to read."""
@@ -75,7 +75,7 @@ class Choice:
         return self.values[min(int(position * len(self.values)), len(self.values) - 1)]
 
     def tidy(self, value: Value) -> Value:
-        """A choice is what it is."""
+        """A choice stays as it is."""
         return value
 
     def __contains__(self, value: object) -> bool:

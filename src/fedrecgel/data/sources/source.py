@@ -29,7 +29,7 @@ class Source:
     file: str
     """The raw file is `<data dir>/<folder>/<file>`, named as its publisher names it."""
     sha256: str | None
-    """Of the raw file; None: not pinned, only the statistics are checked."""
+    """Checksum of the raw file; None: not pinned, only the statistics are checked."""
     url: str | None
     """Where the publisher offers it; None: cannot be downloaded without a person."""
     member: str | None

@@ -102,7 +102,7 @@ def client_app(work_of: Callable[[str], Work]) -> ClientApp:
     def answer(kind: str, message: Message, context: Context) -> Message:
         try:
             letter = Node(_shard_of(context), work_of).answer(kind, from_records(message.content))
-        except Exception as error:  # the server shall hear why, whatever it was
+        except Exception as error:  # the server should learn why, whatever it was
             log.exception("This node could not answer '%s'", kind)
             known = isinstance(error, FedrecgelError)
             letter = Letter({"error": str(error) if known else f"{type(error).__name__}: {error}"})

@@ -39,7 +39,7 @@ class Answers(Generic[T]):
     """What came back."""
 
     taken: list[tuple[int, T]] = field(default_factory=list)
-    """With the lowest client asked, which gives them an order that does not depend on who was faster."""
+    """Each with the lowest client asked: an order that does not depend on who was faster."""
     refused: Counter[str] = field(default_factory=Counter)
     bytes_up: int = 0
     bytes_down: int = 0

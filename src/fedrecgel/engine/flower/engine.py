@@ -170,7 +170,7 @@ class FlowerEngine:
             return None
         weight = torch.ones(
             len(ids), dtype=self.problem.dtype
-        )  # set here; only a method that says so lets clients claim
+        )  # set here; clients claim a weight only if their method declares it
         if "weight" in self.method.leaves_device():
             check_form({"weight": rest["weight"]}, {"weight": Form((), self.problem.dtype, False)}, (len(ids),))
             weight = rest.pop("weight")

@@ -64,7 +64,7 @@ def node_command(
 
 
 def keep_node(words: list[str], env: dict[str, str], say: Callable[[str], object], wait_seconds: float) -> int:
-    """Run a SuperNode until it ends, and say what it says; its exit code.
+    """Run a SuperNode until it ends, passing on its output; returns its exit code.
 
     A SuperLink counts a killed node as present for a minute and refuses it until then, in the words it has for an
     unknown key. So a refused node is started again for a while.

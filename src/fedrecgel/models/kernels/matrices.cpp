@@ -172,7 +172,7 @@ static inline void prefetch(const float* row, int size) {
   for (int i = 0; i < size; i += 16) __builtin_prefetch(row + i, 0, 2);
 }
 
-class Memory {  // scratch in one block; aligned, for a load across two cache lines costs two
+class Memory {  // scratch in one block; aligned: a load across two cache lines costs two
  public:
   explicit Memory(size_t n) : held(std::aligned_alloc(64, 4 * whole(n)), std::free) {
     next = static_cast<float*>(held.get());
