@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 from docs import generate
-from tests.layers.pages import PACKAGE, PAGES, ROOT, blocks, spans
+from tests.layers.pages import PAGES, ROOT, blocks, spans
 
 from fedrecgel.cli.main import parser
 from fedrecgel.methods import METHODS
 
 METHODS_PAGE = ROOT / "docs" / "methods" / "index.md"
-ONE_ROUND = [PACKAGE / "engine" / "run.py", PACKAGE / "methods" / "fedrecgel.py", PACKAGE / "models" / "sam.py"]
-ONE_ROUND_LIMIT = 150
 PAGE_NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=PAGE_NAMES)
@@ -92,19 +90,6 @@ def test_paths_in_commands_exist(page: Path) -> None:
 def test_commands_parse(page: Path) -> None:
     wrong = [call for call in commands(page) if not parses(call)]
     assert not wrong, f"{page.name}: no valid commands (output belongs in a ```text block): {wrong}"
-
-
-def test_one_round_quotes_the_source() -> None:
-    page = ROOT / "docs" / "one_round.md"
-    source = {line.strip() for path in ONE_ROUND for line in path.read_text(encoding="utf-8").splitlines()}
-    quoted = [line.strip() for block in blocks(page) if block.language == "python" for line in block.lines]
-    stale = [line for line in quoted if line not in source | {""}]
-    assert quoted
-    assert not stale, f"docs/one_round.md quotes lines that are no longer in the source: {stale}"
-
-
-def test_one_round_is_short() -> None:
-    assert len((ROOT / "docs" / "one_round.md").read_text(encoding="utf-8").splitlines()) < ONE_ROUND_LIMIT
 
 
 def test_every_method_has_a_page() -> None:
