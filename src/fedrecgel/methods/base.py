@@ -166,7 +166,7 @@ class Method(ABC):
     a hyper-parameter. `fraction` is searched for every method. A range holds the default and is about two orders of
     magnitude wide, so that no method is searched more finely than another."""
     contract: ClassVar[Mapping[str, object]] = {}
-    """Hyper-parameters with which the contract of `fedrecgel.testing` is checked: a small model that learns quickly."""
+    """Hyper-parameters with which the contract is checked, see testing.py: a small model that learns quickly."""
     one_round: ClassVar[bool] = False
     """One round suffices; `run.rounds` defaults to 1."""
     draws_nothing: ClassVar[bool] = False

@@ -7,7 +7,7 @@ Idea: from the item tables clients send, the server builds a graph of similar us
 guide table R_u per user; their mean is the new global table. Clients start from the global table and are pulled
 towards their guide while they train.
 
-Paper to code: local loss with the pull towards R_u `client_update`; graph `nn.graph`; smoothing and global table
+Paper to code: local loss with the pull towards R_u `client_update`; graph `numerics.graph`; smoothing and global table
 `server_update`.
 
 Deviations: the released code fills its default "cosine" matrix with distances, so every user is linked to those unlike

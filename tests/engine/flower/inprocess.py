@@ -34,7 +34,7 @@ class InProcess:
         tamper: Tamper = lambda node, kind, answer: [answer],
         faulty: Mapping[int, Callable[[Path], Node]] | None = None,
     ) -> None:
-        """Nodes 100, 101, ...; some of them made otherwise, as `faults.py` has them."""
+        """Nodes 100, 101, ...; some of them made otherwise, as those that play faults."""
         made = faulty or {}
         self._nodes = {
             number: made[number](place) if number in made else Node(place, work_of)
