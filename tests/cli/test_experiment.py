@@ -9,8 +9,6 @@ import pytest
 from tests.results import METHODS, patch_runner, words, write_csv
 
 from fedrecgel.cli.main import main
-from fedrecgel.methods import METHODS as REGISTRY
-from fedrecgel.methods.fedmf import FedMF
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.result import Result
 from fedrecgel.runs.training import train_config
@@ -218,10 +216,10 @@ def test_long_settings_train_methods_without_a_server_rate(
     assert "half of the clients, server rate 0.005, 200 rounds; 3 rounds" in printed
 
 
-def test_a_method_of_a_file_has_its_class_as_label(csv: Path, here: pytest.MonkeyPatch, capsys: Capture) -> None:
-    name = "methods/mine.py:BiasMF"
-    here.setitem(REGISTRY, name, FedMF)
-    out = csv.parent / "results"
+def test_a_method_of_a_file_has_its_class_as_label(csv: Path, capsys: Capture) -> None:
+    file, out = csv.parent / "mine.py", csv.parent / "results"
+    file.write_text("from fedrecgel.methods.fedmf import FedMF\n\n\nclass BiasMF(FedMF):\n    pass\n")
+    name = f"{file}:BiasMF"
     assert main(words("main-table", csv, out, "--methods", f"fedncf,{name}", "--seeds-of", f"{csv}/{name}=1")) == 0
     printed = capsys.readouterr()
     assert "shop.csv BiasMF seed 0" in printed.err
@@ -230,7 +228,7 @@ def test_a_method_of_a_file_has_its_class_as_label(csv: Path, here: pytest.Monke
     assert (row["label"], row["seeds"]) == ("BiasMF", [0])
     assert main(["report", str(out), "--no-figures"]) == 0
     assert "BiasMF (" in (out / "tables" / "results.md").read_text()
-    here.delitem(REGISTRY, name)  # the report needs no method
+    file.unlink()  # the report needs no method
     assert main(["report", str(out), "--no-figures"]) == 0
 
 

@@ -43,7 +43,7 @@ class Progress:
         if evaluated:
             k = max(self.config.evaluation.ks)
             self.latest = f"HR@{k} {100 * line[f'HR@{k}']:.2f}  NDCG@{k} {100 * line[f'NDCG@{k}']:.2f}"
-        text = f"loss {line['loss']:.4f}  {self.latest}"
+        text = f"{describe_loss(line)}{self.latest}"
         if self.bar is not None:
             self.bar.n = line["round"]  # a resumed run does not start at zero
             self.bar.set_postfix_str(text)
@@ -60,3 +60,8 @@ class Progress:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def describe_loss(line: dict[str, Any]) -> str:
+    """The loss of a round, or nothing for a method that has none."""
+    return "" if line["loss"] is None else f"loss {line['loss']:.4f}  "

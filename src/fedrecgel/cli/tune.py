@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from fedrecgel.cli.common import INTERRUPTED, writable
+from fedrecgel.cli.progress import describe_loss
 from fedrecgel.errors import ConfigError
 from fedrecgel.runs.config import Config
 from fedrecgel.runs.training import load_split
@@ -94,8 +95,8 @@ class TrialProgress:
             self.bar = tqdm(total=self.config.run.rounds, desc=title, unit="round", dynamic_ncols=True, leave=False)
         metric = searched_metric(self.config)
         if metric in line:
-            self.latest = f"  validation {metric} {100 * line[metric]:.2f}"
-        self.bar.set_postfix_str(f"loss {line['loss']:.4f}{self.latest}", refresh=False)
+            self.latest = f"validation {metric} {100 * line[metric]:.2f}"
+        self.bar.set_postfix_str(f"{describe_loss(line)}{self.latest}", refresh=False)
         self.bar.update()
 
     def close(self) -> None:

@@ -170,7 +170,9 @@ def group_label(record: Record) -> str:
 
 
 def _curve(histories: list[list[dict[str, Any]]], metric: str) -> MetricHistory | None:
-    tables = [{line["round"]: line[metric] for line in history if metric in line} for history in histories]
+    tables = [
+        {line["round"]: line[metric] for line in history if line.get(metric) is not None} for history in histories
+    ]
     rounds = sorted(set.intersection(*map(set, tables))) if tables else []
     if not rounds:
         return None

@@ -37,8 +37,8 @@ class EventLog:
             elif name != "round":
                 self._add(_tag(name), value, line["round"])
 
-    def _add(self, tag: str, value: float, number: int) -> None:
-        if self.writer is not None:
+    def _add(self, tag: str, value: float | None, number: int) -> None:
+        if self.writer is not None and value is not None:  # a method may have no loss
             self.writer.add_scalar(tag, value, number)
 
     def __enter__(self) -> EventLog:
