@@ -181,6 +181,7 @@ def deployment(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     started.close()
 
 
+@pytest.mark.xdist_group("deployment")
 def test_a_node_whose_key_is_not_registered_is_refused(deployment: Deployment, tmp_path: Path) -> None:
     stranger = tmp_path / "stranger"
     subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", str(stranger)], check=True)
@@ -188,6 +189,7 @@ def test_a_node_whose_key_is_not_registered_is_refused(deployment: Deployment, t
     assert done.returncode != 0, done.said
 
 
+@pytest.mark.xdist_group("deployment")
 def test_a_failed_run_fails_with_the_words_of_the_node(deployment: Deployment, data: Path, tmp_path: Path) -> None:
     faulty = {"faults__answer": "error", "flower__min_answers": 1.0, "flower__repeats": 0}
     done = run(deployment.train(data, tmp_path / "run", **faulty))
@@ -195,6 +197,7 @@ def test_a_failed_run_fails_with_the_words_of_the_node(deployment: Deployment, d
     assert "This node fails on purpose" in done.said
 
 
+@pytest.mark.xdist_group("deployment")
 def test_kills_of_the_superlink_and_of_a_node_are_survived(
     deployment: Deployment, data: Path, local: Result, tmp_path: Path
 ) -> None:
