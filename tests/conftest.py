@@ -8,12 +8,22 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: idle threads must not spin
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tensors in tests are tiny
 
+import hypothesis
 import pytest
 from jaxtyping import install_import_hook
 
 import tests.typecheck  # noqa: F401 - the hook below finds it by name
 
 install_import_hook("fedrecgel", "tests.typecheck.check")  # every call of the package, shapes included
+
+hypothesis.settings.register_profile("shared-machine", deadline=None)  # a busy core is no failure
+hypothesis.settings.load_profile("shared-machine")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """The whole suite on all cores; a part of it right here, where starting workers would take longer than it."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores if cores > 1 and config.args_source is pytest.Config.ArgsSource.TESTPATHS else 0
 
 
 @pytest.fixture(scope="session")

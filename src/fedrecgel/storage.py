@@ -100,14 +100,19 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def lock_folder(folder: Path, place: Path) -> Iterator[None]:
-    """Keep other processes out of a folder by a lock file, which the system frees even when the process is killed."""
+    """Keep other processes out of a folder by a lock file, which the system frees even when the process is killed.
+
+    Raises:
+        RunFolderError: another process holds it.
+        StorageError: the file cannot be written.
+    """
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(place, timeout=0)
         lock.acquire()
     except Timeout as error:
         raise RunFolderError(f"Another process is writing to '{folder}'. Choose another --out.") from error
-    except OSError as error:
+    except (OSError, NotImplementedError) as error:  # the latter from a file system that knows no locks
         raise StorageError(f"'{folder}' could not be written: {error}. Choose another --out.") from error
     try:
         yield

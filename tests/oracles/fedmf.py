@@ -10,17 +10,18 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedrecgel.methods.fedmf import FedMF
+from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
-from tests.oracles.plain import Devices
+from tests.oracles.plain import Devices, Oracle
 
 
-class FedMFOracle:
+class FedMFOracle(Oracle):
     """User vectors on devices; the item table on the server, from which item gradients are taken off."""
 
-    def __init__(self, method: FedMF, users: Tensor, items: Tensor) -> None:
+    def __init__(self, method: FedMF, shared: Tensors, state: State) -> None:
         self.method = method
-        self.users = [user.clone() for user in users]
-        self.shared: Tensors = {"items": items.clone()}
+        self.users = [user.clone() for user in state["user"]]
+        self.shared = {"items": shared["items"].clone()}
 
     def train(self, cohort: list[int], devices: Devices, round: int) -> None:
         """V ← V - η Σ g, or η times the mean."""

@@ -10,18 +10,19 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedrecgel.methods.fedncf_weights import FedNCFWeights
+from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors, copy
 from tests.oracles.fedrecgel import NeuMFModule
-from tests.oracles.plain import Devices
+from tests.oracles.plain import Devices, Oracle
 
 
-class FedNCFWeightsOracle:
+class FedNCFWeightsOracle(Oracle):
     """Every device has its vector and its vector's Adam; the server has all else."""
 
-    def __init__(self, method: FedNCFWeights, shared: Tensors, users: Tensor) -> None:
+    def __init__(self, method: FedNCFWeights, shared: Tensors, state: State) -> None:
         self.method = method
         self.shared = copy(shared)
-        self.users = [nn.Parameter(user.clone()) for user in users]
+        self.users = [nn.Parameter(user.clone()) for user in state["user"]]
         self.optimisers = [torch.optim.Adam([user], lr=method.user_lr) for user in self.users]
 
     def train(self, cohort: list[int], devices: Devices, round: int) -> None:

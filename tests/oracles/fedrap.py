@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from fedrecgel.methods.fedrap import FedRAP
+from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
-from tests.oracles.plain import Devices, mean_bce
+from tests.oracles.plain import Devices, Oracle, layer_of, mean_bce, score_function
 
 
 class AdditiveModel(nn.Module):
@@ -22,9 +23,7 @@ class AdditiveModel(nn.Module):
         super().__init__()
         self.common = nn.Embedding(len(common), common.shape[1], _weight=common.clone())
         self.personal = nn.Embedding(len(personal), personal.shape[1], _weight=personal.clone())
-        self.layer = nn.Linear(common.shape[1], 1, dtype=common.dtype)
-        self.layer.weight.data.copy_(weight[None])
-        self.layer.bias.data.copy_(bias[None])
+        self.layer = layer_of(weight[None], bias[None])
 
     def forward(self, items: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Logits, and the rows of C and D they are made of."""
@@ -32,14 +31,14 @@ class AdditiveModel(nn.Module):
         return self.layer(c + d)[:, 0], c, d
 
 
-class FedRAPOracle:
+class FedRAPOracle(Oracle):
     """Every device has its model; the server has the mean of the common tables it was sent."""
 
-    def __init__(self, method: FedRAP, common: Tensor, personal: Tensor, weights: Tensor, biases: Tensor) -> None:
+    def __init__(self, method: FedRAP, shared: Tensors, state: State) -> None:
         self.method = method
-        parts = zip(personal, weights, biases, strict=True)
-        self.models = [AdditiveModel(common, own, weight, bias) for own, weight, bias in parts]
-        self.shared: Tensors = {"common": common.clone()}
+        parts = zip(state.tables["personal"].dense(), state["w"], state["b"], strict=True)
+        self.models = [AdditiveModel(shared["common"], own, weight, bias) for own, weight, bias in parts]
+        self.shared = {"common": shared["common"].clone()}
         self.epochs_run: set[int] = set()
         self.saturated = 0
         """Examples met on the wrong side, and beyond the reach of float32's sigmoid."""
@@ -90,11 +89,7 @@ class FedRAPOracle:
     def private(self, client: int) -> Tensors:
         """Score layer and D."""
         model = self.models[client]
-        return {
-            "w": model.layer.weight.detach()[0],
-            "b": model.layer.bias.detach()[0],
-            "personal": model.personal.weight.detach(),
-        }
+        return {**score_function(model.layer), "personal": model.personal.weight.detach()}
 
     def scores(self, client: int) -> Tensor:
         """The own layer on the server's new C plus the own D."""

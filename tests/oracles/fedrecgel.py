@@ -8,11 +8,16 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from fedrecgel.methods.base import Server
 from fedrecgel.methods.fedrecgel import FedRecGEL
+from fedrecgel.tables import State
+from fedrecgel.tensors import Tensors
+from tests.oracles.plain import Devices, Oracle, layer_of
 
 
 class NeuMFModule(nn.Module):
@@ -27,9 +32,9 @@ class NeuMFModule(nn.Module):
         )
         first = torch.cat([shared["w1_user"], shared["w1_item"]], dim=1)
         weights = [first, shared["w2"], shared["w3"]]
-        self.tower = nn.ModuleList(_linear(w, shared[f"b{i}"][0]) for i, w in enumerate(weights, start=1))
+        self.tower = nn.ModuleList(layer_of(w, shared[f"b{i}"][0]) for i, w in enumerate(weights, start=1))
         out = torch.cat([shared["out_gmf"], shared["out_mlp"]], dim=0).T
-        self.predict = _linear(out, shared["out_bias"][0])
+        self.predict = layer_of(out, shared["out_bias"][0])
 
     def forward(self, user: Tensor, items: Tensor) -> Tensor:
         """Logits of one user's items."""
@@ -58,13 +63,6 @@ class NeuMFModule(nn.Module):
             "out_mlp": out[:, self.gmf_dim :].T,
             "out_bias": bias[None],
         }
-
-
-def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
-    layer = nn.Linear(weight.shape[1], weight.shape[0], dtype=weight.dtype)
-    layer.weight.data.copy_(weight)
-    layer.bias.data.copy_(bias)
-    return layer
 
 
 @dataclass
@@ -128,3 +126,74 @@ def client_update(
     step_to_worst(list(worst.parameters()), g_shared, method.rho_co)
     h_shared = gradients(worst, user)[0]
     return model.named([h + g_norm * p.detach() for h, p in zip(h_shared, parameters, strict=True)])
+
+
+def decay_of(method: FedRecGEL, shared: Tensors, user: Tensor, n_records: int) -> float:
+    """c with ∇f = c θ by automatic differentiation of Eq. 8 at the client's whole parameter vector."""
+    if method.g_norm == 0:
+        return 0.0
+    theta = torch.cat([*(value.flatten() for value in shared.values()), user]).requires_grad_()
+    n_shared, n_private = len(theta) - len(user), len(user)
+    t = 0.5 * np.log(n_records)
+    limits = [
+        rho / np.sqrt(2 * t + size + 2 * np.sqrt(size * t))
+        for rho, size in ((method.rho_co, n_shared), (method.rho_ur, n_private))
+    ]
+    spread = torch.log(1 + theta.square().sum() / (len(theta) * min(limits) ** 2))
+    regulariser = (len(theta) / 2) * spread / np.sqrt(n_records)
+    (gradient,) = torch.autograd.grad(regulariser, theta)
+    return float(method.g_norm * (gradient @ theta.detach()) / theta.detach().square().sum())
+
+
+class FedRecGELOracle(Oracle):
+    """Vectors and their optimisers on the devices; the server steps with the mean of the gradients it was sent."""
+
+    def __init__(self, method: FedRecGEL, shared: Tensors, state: State) -> None:
+        self.method = method
+        self.clients = [Client(nn.Parameter(user.clone())).attach(method) for user in state["user"]]
+        self.parameters = {name: nn.Parameter(value.clone()) for name, value in shared.items()}
+        kind = torch.optim.Adam if method.server_optimiser == "adam" else torch.optim.SGD
+        self.optimiser: torch.optim.Optimizer = kind(self.parameters.values(), lr=method.server_lr)
+        self.repeated = 0
+        """Negatives drawn more than once for a client."""
+
+    @property
+    def shared(self) -> Tensors:  # type: ignore[override]
+        return {name: value.detach() for name, value in self.parameters.items()}
+
+    def train(self, cohort: list[int], devices: Devices, round: int) -> None:
+        """Mean over clients: each counts the same, or by its examples."""
+        sums = {name: torch.zeros_like(value) for name, value in self.shared.items()}
+        weights = 0
+        for number in cohort:
+            items, labels = devices.examples(number, round)
+            self.repeated += len(items) - len(set(items.tolist()))
+            decay = decay_of(self.method, self.shared, self.clients[number].user.detach(), len(items))
+            sent = client_update(self.method, self.clients[number], self.shared, items, labels, decay)
+            weight = len(items) if self.method.weighting == "examples" else 1
+            weights += weight
+            for name, value in sent.items():
+                sums[name] += weight * value
+        for name, total in sums.items():
+            self.parameters[name].grad = total / weights
+        self.optimiser.step()
+
+    def private(self, client: int) -> Tensors:
+        """The vector."""
+        return {"user": self.clients[client].user.detach()}
+
+    def scores(self, client: int) -> Tensor:
+        """The server's model with the own vector."""
+        catalogue = torch.arange(len(self.shared["item_gmf"]))
+        logits: Tensor = NeuMFModule(self.shared, self.method.gmf_dim)(self.clients[client].user, catalogue)
+        return logits.detach()
+
+    def more(self, server: Server, state: State) -> dict[str, tuple[Tensor, Tensor]]:
+        """Moments of the server's Adam: its first step forgets the length of a gradient, they do not."""
+        found = {}
+        for name, parameter in self.parameters.items():
+            kept = self.optimiser.state[parameter]
+            if "exp_avg" in kept:
+                found[f"first moment of {name}"] = server.kept[f"{name}.m"], kept["exp_avg"]
+                found[f"second moment of {name}"] = server.kept[f"{name}.v"], kept["exp_avg_sq"]
+        return found

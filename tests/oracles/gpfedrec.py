@@ -9,8 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from fedrecgel.methods.gpfedrec import GPFedRec
-from tests.oracles.single import Batch, mean_bce
+from fedrecgel.methods.base import Server
+from fedrecgel.methods.gpfedrec import NO_GUIDE, GPFedRec
+from fedrecgel.tables import State
+from fedrecgel.tensors import Tensors
+from tests.oracles.plain import Devices, Examples, Oracle, mean_bce
 
 
 class Network(nn.Module):
@@ -31,6 +34,10 @@ class Network(nn.Module):
         logits: Tensor = self.last(x)
         return logits.squeeze(1)
 
+    def layers(self) -> list[nn.Linear]:
+        """All of them, first to last."""
+        return [*(layer for layer in self.hidden if isinstance(layer, nn.Linear)), self.last]
+
 
 @dataclass
 class Client:
@@ -50,7 +57,7 @@ class Client:
         return scores
 
 
-def client_update(method: GPFedRec, client: Client, global_table: Tensor, batches: list[Batch]) -> list[float]:
+def client_update(method: GPFedRec, client: Client, global_table: Tensor, batches: list[Examples]) -> list[float]:
     """L = mean bce + reg · mean (E - R_u)², simultaneous SGD steps on u, the network and E, from E = G."""
     n = len(global_table)
     table = nn.Parameter(global_table.clone())
@@ -63,10 +70,10 @@ def client_update(method: GPFedRec, client: Client, global_table: Tensor, batche
         ]
     )
     losses = []
-    for batch in batches:
+    for items, labels in batches:
         optimiser.zero_grad()
-        logits = client.network(client.user, table[batch.items])
-        fit = mean_bce(logits, batch, method.saturating_bce)
+        logits = client.network(client.user, table[items])
+        fit = mean_bce(logits, labels, saturating=method.saturating_bce)
         pull = method.reg * (table - guide).square().mean()
         (fit + pull).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
@@ -108,3 +115,65 @@ def server_update(
     for u, guide in zip(cohort, guides, strict=True):
         clients[u].guide = guide
     return torch.stack(guides).mean(0)
+
+
+class GPFedRecOracle(Oracle):
+    """User, network and last table on the devices; guides and the mean of them on the server."""
+
+    def __init__(self, method: GPFedRec, shared: Tensors, state: State) -> None:
+        self.method = method
+        self.shared = {"items": shared["items"]}
+        self.clients = []
+        self.batch_counts: set[int] = set()
+        for row, user in enumerate(state["user"]):
+            network = Network(method.dim, method.layers)
+            for number, layer in enumerate(network.layers()):
+                layer.weight.data.copy_(state[f"w{number}"][row].T)
+                layer.bias.data.copy_(state[f"b{number}"][row])
+            self.clients.append(Client(nn.Parameter(user.clone()), network))
+
+    def train(self, cohort: list[int], devices: Devices, round: int) -> float:
+        """Tables, noised on the device, into guides and their mean."""
+        uploads, losses = [], []
+        for number in cohort:
+            client, batches = (
+                self.clients[number],
+                devices.epochs(number, round, self.method.batch_size, self.method.epochs),
+            )
+            found = client_update(self.method, client, self.shared["items"], batches)
+            losses.append(sum(found) / len(found))
+            assert client.table is not None
+            uploads.append(client.table + self.noise(devices, number, round))
+            self.batch_counts.add(len(batches))
+        self.shared = {"items": server_update(self.method, self.clients, cohort, uploads, self.shared["items"])}
+        return sum(losses) / len(losses)
+
+    def noise(self, devices: Devices, client: int, round: int) -> Tensor:
+        """What one client adds to its table, which is an input."""
+        drawn = devices.draws.laplace("noise", round, torch.tensor([client]).numpy(), self.shared["items"].numel())
+        return self.method.noise * torch.from_numpy(drawn).view(-1, self.method.dim)
+
+    def private(self, client: int) -> Tensors:
+        """User, network, and the table as the device last left it."""
+        own = self.clients[client]
+        found = {"user": own.user.detach(), **({} if own.table is None else {"items": own.table})}
+        for number, layer in enumerate(own.network.layers()):
+            found |= {f"w{number}": layer.weight.detach().T, f"b{number}": layer.bias.detach()}
+        return found
+
+    def scores(self, client: int) -> Tensor:
+        """With the own table, or the server's new one."""
+        return self.clients[client].score(self.shared["items"])
+
+    def more(self, server: Server, state: State) -> dict[str, tuple[Tensor, Tensor]]:
+        """Who trained, who has a guide, and the guides."""
+        places = server.kept["guide_of"]
+        found = {
+            "who trained": (state["trained"] > 0, torch.tensor([own.table is not None for own in self.clients])),
+            "who has a guide": (places != NO_GUIDE, torch.tensor([own.guide is not None for own in self.clients])),
+        }
+        found = {name: (mine.int(), wanted.int()) for name, (mine, wanted) in found.items()}
+        for number, own in enumerate(self.clients):
+            if own.guide is not None:
+                found[f"guide of client {number}"] = server.kept["guides"][places[number]], own.guide
+        return found

@@ -10,11 +10,17 @@ import copy
 from dataclasses import dataclass, field
 from itertools import permutations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from fedrecgel.methods.perfedrec import PerFedRec
+from fedrecgel.methods.base import Server
+from fedrecgel.methods.perfedrec import GLOBAL, PerFedRec
+from fedrecgel.numerics.cluster import kmeans
+from fedrecgel.tables import State
+from fedrecgel.tensors import Tensors
+from tests.oracles.plain import Devices, Oracle
 
 
 @dataclass
@@ -134,3 +140,111 @@ def score(
                 u, v = propagated(method, u, v, client.rated, graph)  # type: ignore[assignment]
             scores.append(v @ u)
     return torch.stack(scores).mean(0)
+
+
+def drawn_for(devices: Devices, client: int, t: int) -> tuple[list[int], list[tuple[int, int]]]:
+    """One client's training items and its pairs of this round, which are inputs."""
+    own = devices.federation.batch(torch.tensor([client]), t, devices.draws)
+    better, worse, valid = own.triples(t, devices.draws)
+    assert valid.all()
+    rows: list[int] = own.rows[0].tolist()
+    pairs = [(rows[b], rows[w]) for b, w in zip(better[0].tolist(), worse[0].tolist(), strict=True)]
+    train = devices.federation.split.train
+    rated: list[int] = train.items[train.ptr[client] : train.ptr[client + 1]].tolist()
+    assert len(pairs) == len(rated)
+    assert {b for b, _ in pairs} <= set(rated)
+    assert not {w for _, w in pairs} & set(rated)
+    return rated, pairs
+
+
+def noise_of(method: PerFedRec, devices: Devices, client: int, t: int) -> Tensor:
+    """The noise one client adds to its gradient, which is an input."""
+    n_items, rows, who = devices.federation.n_items, method.noise_rows, np.array([client])
+    chosen = (devices.draws.uniform("noise/item", t, who[:, None], np.arange(rows)[None]) * n_items).astype(int)[0]
+    values = devices.draws.laplace("noise", t, who, rows * method.dim).reshape(rows, method.dim)
+    table = torch.zeros(n_items, method.dim, dtype=torch.float64)
+    for item, value in zip(chosen.tolist(), values, strict=True):
+        table[item] += method.noise * torch.from_numpy(value)
+    return table
+
+
+class PerFedRecOracle(Oracle):
+    """Users and local models on the devices; models, clusters and the graph on the server."""
+
+    def __init__(self, method: PerFedRec, shared: Tensors, state: State) -> None:
+        self.method = method
+        self.clients = []
+        for vector in state["user"]:
+            user = nn.Parameter(vector.clone())
+            self.clients.append(Client(user, torch.optim.Adam([user], lr=method.user_lr)))
+        self.models = [Model.start(method, shared["models"][0]) for _ in range(method.clusters + 1)]
+        self.graph = Graph(shared["models"].shape[1])
+        self.labels = [GLOBAL] * len(self.clients)
+        self.centres = torch.zeros(0, method.dim, dtype=torch.float64)
+        self.fresh: set[int] = set()
+        self.parted = False
+        """Whether some cluster has left the global model."""
+
+    @property
+    def shared(self) -> Tensors:  # type: ignore[override]
+        neighbours, degree = self.graph.neighbours(self.method.dim)
+        models = torch.stack([model.table.detach() for model in self.models])
+        return {
+            "models": models,
+            "neighbours": neighbours,
+            "degree": degree[:, None],
+            "label": torch.tensor(self.labels),
+        }
+
+    def train(self, cohort: list[int], devices: Devices, round: int) -> float:
+        """Gradients of the cohort into every model, then clusters of all who ever took part."""
+        method, known, sent, losses = self.method, self.graph.neighbours(self.method.dim), {}, []
+        for number in cohort:
+            client, (rated, pairs) = self.clients[number], drawn_for(devices, number, round)
+            table = self.models[self.labels[number]].table.detach()
+            loss, sent[number] = client_update(method, client, table, rated, pairs, known)
+            if method.noise:
+                sent[number] = sent[number] + noise_of(method, devices, number, round)
+            self.graph.users[number], self.graph.rated[number] = client.user.detach().clone(), rated
+            losses.append(loss)
+        server_update(method, self.models, self.labels, sent)
+        self.fresh = set(cohort)
+        self.cluster(devices)
+        self.parted |= any(not torch.allclose(model.table, self.models[0].table) for model in self.models)
+        return sum(losses) / len(losses)
+
+    def cluster(self, devices: Devices) -> None:
+        """Label 1 … K of everyone who took part; k-means is an input, checked elsewhere."""
+        known = sorted(self.graph.users)
+        points = torch.stack([self.graph.users[number] for number in known])
+        found = kmeans(points, self.method.clusters, devices.draws.generator("clusters"))
+        numbers, centres = found.labels, found.centres
+        if self.method.match_clusters and len(self.centres) == len(centres):
+            numbers, centres = renumbered(numbers, centres, self.centres)
+        self.labels, self.centres = [GLOBAL] * len(self.clients), centres
+        for client, number in zip(known, numbers.tolist(), strict=True):
+            self.labels[client] = number + 1
+
+    def private(self, client: int) -> Tensors:
+        """The vector, its Adam, and the own items once the client took part."""
+        own = self.clients[client]
+        kept = own.optimiser.state[own.user]
+        moments = {"user_m": kept["exp_avg"], "user_v": kept["exp_avg_sq"]} if kept else {}
+        steps = torch.tensor(int(kept.get("step", 0)))
+        return {"user": own.user.detach(), "user_steps": steps, **moments}
+
+    def scores(self, client: int) -> Tensor:
+        """Global and cluster model, and right after training the local one."""
+        tables = [self.models[model].table.detach() for model in sorted({GLOBAL, self.labels[client]})]
+        graph = self.graph.neighbours(self.method.dim)
+        return score(self.method, self.clients[client], tables, graph, fresh=client in self.fresh)
+
+    def more(self, server: Server, state: State) -> dict[str, tuple[Tensor, Tensor]]:
+        """Every model's Adam."""
+        found = {}
+        for number, model in enumerate(self.models):
+            kept = model.optimiser.state[model.table]
+            found[f"first moment {number}"] = server.kept["models.m"][number], kept["exp_avg"]
+            found[f"second moment {number}"] = server.kept["models.v"][number], kept["exp_avg_sq"]
+            found[f"steps {number}"] = server.kept["steps"][number].int(), torch.tensor(int(kept["step"])).int()
+        return found

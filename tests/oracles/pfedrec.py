@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from fedrecgel.methods.pfedrec import PFedRec
+from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
-from tests.oracles.plain import Devices, mean_bce
+from tests.oracles.plain import Devices, Oracle, layer_of, mean_bce, score_function
 
 
 class ScoreModel(nn.Module):
@@ -19,9 +20,7 @@ class ScoreModel(nn.Module):
     def __init__(self, table: Tensor, weight: Tensor, bias: Tensor) -> None:
         super().__init__()
         self.items = nn.Embedding(len(table), table.shape[1], _weight=table.clone())
-        self.layer = nn.Linear(table.shape[1], 1, dtype=table.dtype)
-        self.layer.weight.data.copy_(weight[None])
-        self.layer.bias.data.copy_(bias[None])
+        self.layer = layer_of(weight[None], bias[None])
 
     def forward(self, items: Tensor) -> Tensor:
         """Logits."""
@@ -29,13 +28,14 @@ class ScoreModel(nn.Module):
         return logits[:, 0]
 
 
-class PFedRecOracle:
+class PFedRecOracle(Oracle):
     """Every device has its model; the server has the mean of the item tables it was sent."""
 
-    def __init__(self, method: PFedRec, table: Tensor, weights: Tensor, biases: Tensor) -> None:
+    def __init__(self, method: PFedRec, shared: Tensors, state: State) -> None:
         self.method = method
-        self.models = [ScoreModel(table, weight, bias) for weight, bias in zip(weights, biases, strict=True)]
-        self.shared: Tensors = {"items": table.clone()}
+        layers = zip(state["w"], state["b"], strict=True)
+        self.models = [ScoreModel(shared["items"], weight, bias) for weight, bias in layers]
+        self.shared = {"items": shared["items"].clone()}
         self.participated: set[int] = set()
         self.saturated = 0
         """Examples met on the wrong side, and beyond the reach of float32's sigmoid."""
@@ -70,11 +70,7 @@ class PFedRecOracle:
     def private(self, client: int) -> Tensors:
         """Score function, and the table as the device last left it."""
         model = self.models[client]
-        return {
-            "w": model.layer.weight.detach()[0],
-            "b": model.layer.bias.detach()[0],
-            "items": model.items.weight.detach(),
-        }
+        return {**score_function(model.layer), "items": model.items.weight.detach()}
 
     def scores(self, client: int) -> Tensor:
         """The model as it left local training; a client that never took part has the global table, or the first."""

@@ -1,13 +1,15 @@
-"""What the oracles of several methods have in common: examples of one client, and the comparison with the engine."""
+"""The harness of all oracles: what a device draws, both writings from one start, and their comparison."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fedrecgel.data.federation import Federation, SamplingSettings
@@ -17,29 +19,30 @@ from fedrecgel.draws import Draws
 from fedrecgel.engine.gate import GateSettings
 from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.methods.base import Method, Server
+from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors, copy
-from tests.builders import engine_of
+from tests.builders import engine_of, problem_of
 
-N_ITEMS, ROUNDS, TOLERANCE = 130, 4, 1e-10
+ROUNDS, SEED = 4, 3
+TOLERANCE = 1e-10
+"""Relative to the largest entry, in float64."""
+NATIVE_SAMPLING = SamplingSettings(negatives=3, repeats=True, redraw=False, exclude_heldout_from_negatives=True)
+"""Of the released codes: every row counts, also one that repeats, and negatives are drawn once."""
+SIZES = (5, 24, 6, 9, 13, 5, 20, 7, 11, 8)
+MORE_SIZES = (5, 16, 6, 9, 13, 5, 12, 7, 11, 8, 6, 5, 15, 10)
 
 
-def ragged_split() -> Split:
-    """Clients of 5 to 24 items, one with repeated rows, in a catalogue so small that negatives repeat."""
+def ragged_split(sizes: Sequence[int] = SIZES, n_items: int = 130, *, repeated: bool = True) -> Split:
+    """Clients of very different lengths and so few items that negatives repeat; repeated rows, or equal times."""
     generator = np.random.default_rng(0)
-    sizes = [5, 24, 6, 9, 13, 5, 20, 7, 11, 8]
     users = np.repeat(np.arange(len(sizes)), sizes)
-    items = np.concatenate([generator.choice(N_ITEMS, size, replace=False) for size in sizes])
-    items[10] = items[11] = items[12]
-    items[-1] = N_ITEMS - 1
-    frame = {"user": users, "item": items, "timestamp": generator.permutation(len(users))}
-    return Interactions.from_frame(frame).split(candidates=50)
-
-
-def engines_of(method: Method, split: Split, sampling: SamplingSettings | None = None) -> list[LocalEngine]:
-    """Every client alone, a few together, all together."""
-    settings = [LocalSettings(chunk_examples=size, workers=1) for size in (1, 128, 100_000)]
-    open_gate = GateSettings(max_norm=1e300)  # some options blow up on purpose
-    return [engine_of(method, split, seed=3, local=local, sampling=sampling, gate=open_gate) for local in settings]
+    items = np.concatenate([generator.choice(n_items, size, replace=False) for size in sizes])
+    if repeated:
+        items[10] = items[11] = items[12]
+    items[-1] = n_items - 1
+    times = generator.permutation(len(users)) if repeated else generator.integers(0, 1000, len(users))
+    frame = {"user": users, "item": items, "timestamp": times}
+    return Interactions.from_frame(frame).split(candidates=20)
 
 
 Examples = tuple[Tensor, Tensor]
@@ -66,6 +69,10 @@ class Devices:
         order = torch.tensor(sorted(places.tolist(), key=lambda place: float(chances[place])))
         return [(items[piece], labels[piece]) for piece in torch.split(order, size)]
 
+    def epochs(self, client: int, round: int, size: int, epochs: int) -> list[Examples]:
+        """The mini-batches of all epochs, one after another."""
+        return [batch for epoch in range(epochs) for batch in self.mini_batches(client, round, size, epoch)]
+
 
 def mean_bce(logits: Tensor, labels: Tensor, *, saturating: bool) -> Tensor:
     """Cross-entropy on logits; where a float32 sigmoid has no slope left, no gradient passes (section 0.3)."""
@@ -75,62 +82,159 @@ def mean_bce(logits: Tensor, labels: Tensor, *, saturating: bool) -> Tensor:
     return binary_cross_entropy_with_logits(logits, labels)
 
 
-class Oracle(Protocol):
+def layer_of(weight: Tensor, bias: Tensor) -> nn.Linear:
+    """A linear layer with these weights [o, i] and biases [o]."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0], dtype=weight.dtype)
+    layer.weight.data.copy_(weight)
+    layer.bias.data.copy_(bias)
+    return layer
+
+
+def score_function(layer: nn.Linear) -> Tensors:
+    """A layer to one number, under the names of the methods that keep it on the device."""
+    return {"w": layer.weight.detach()[0], "b": layer.bias.detach()[0]}
+
+
+class Oracle(ABC):
     """A whole federation, one client at a time."""
 
     shared: Tensors
     """The server's tensors."""
 
-    def train(self, cohort: list[int], devices: Devices, round: int) -> None:
-        """One round."""
+    @abstractmethod
+    def train(self, cohort: list[int], devices: Devices, round: int) -> float | None:
+        """One round; the mean loss of its clients, where it is compared."""
 
+    @abstractmethod
     def private(self, client: int) -> Tensors:
         """What a device holds, item tables as they are: [n, d]."""
 
+    @abstractmethod
     def scores(self, client: int) -> Tensor:
         """Scores of all items."""
 
-
-def assert_close(found: Tensor, wanted: Tensor, what: str) -> None:
-    """Equal to 1e-10 of the largest entry."""
-    assert found.shape == wanted.shape, what
-    assert torch.isfinite(wanted).all(), f"{what}: the oracle itself left the numbers"
-    gap, scale = float((found - wanted).abs().max()), max(float(wanted.abs().max()), 1e-30)
-    assert gap <= TOLERANCE * scale, f"{what}: {gap / scale:.1e}"
+    def more(self, server: Server, state: State) -> dict[str, tuple[Tensor, Tensor]]:
+        """What else must agree: found in the method's server or devices, and wanted."""
+        return {}
 
 
-def compare(method: Method, engines: list[LocalEngine], server: Server, oracle: Oracle) -> None:
-    """Run both for some rounds; server, private state and scores of every client must agree after each.
+O = TypeVar("O", bound=Oracle)  # noqa: E741 - the letter of the class
+
+
+@dataclass(frozen=True)
+class Start(Generic[O]):
+    """Both writings from the same start; the batched one in several ways of batching."""
+
+    method: Method
+    engines: list[LocalEngine]
+    server: Server
+    oracle: O
+
+    @property
+    def devices(self) -> Devices:
+        """The draws are the same for all engines."""
+        return Devices(self.engines[0].federation, self.engines[0].draws)
+
+    def compare(self, tolerance: float = TOLERANCE) -> O:
+        """Run both for some rounds; server, private state and scores of every client must agree after each."""
+        population, draws = self.engines[0].population(), self.engines[0].draws
+        asleep = set(population.tolist())
+        servers = [Server(copy(self.server.shared), copy(self.server.kept)) for _ in self.engines]
+        for t in range(ROUNDS):
+            cohort = self.method.cohort(servers[0], population, t, draws)
+            asleep -= set(cohort.tolist())
+            loss = self.oracle.train(cohort.tolist(), self.devices, t)
+            for number, engine in enumerate(self.engines):
+                trained, when = engine.train(servers[number], cohort, t), f"engine {number}, round {t}"
+                if loss is not None:
+                    assert_close(trained.loss, torch.tensor(loss, dtype=torch.float64), f"{when}: loss", tolerance)
+                servers[number] = self.method.server_update(servers[number], trained.inbox, t, engine.draws)
+                compare_now(engine, servers[number], self.oracle, when, tolerance)
+        assert asleep or getattr(self.method, "fraction", 0) > 0.5, "some clients should never take part"
+        return self.oracle
+
+    def oracle_scores(self, cohort: list[int], rounds: int, *clients: int) -> Tensor:
+        """What the oracle alone comes to: scores of some clients after some rounds of the same cohort."""
+        for t in range(rounds):
+            self.oracle.train(cohort, self.devices, t)
+        return torch.stack([self.oracle.scores(client) for client in clients])
+
+
+def start(
+    make: Callable[[Any, Tensors, State], O],
+    method: Method,
+    split: Split,
+    sampling: SamplingSettings | None = None,
+    scale: float = 1.0,
+) -> Start[O]:
+    """Engines of every client alone, a few together and all together, and the oracle.
 
     Args:
+        make: of the method, the server's tensors and what all devices hold.
         method: of which not all clients take part in so few rounds.
-        engines: the same federation, in several ways of batching.
-        server: before round 0.
-        oracle: from the same start.
+        split: the data.
+        sampling: of the examples.
+        scale: of item tables: at the initial N(0, 0.01²) everything is nearly linear.
     """
-    asleep = set(engines[0].population().tolist())
-    servers = [Server(copy(server.shared), copy(server.kept)) for _ in engines]
-    for t in range(ROUNDS):
-        cohort = method.cohort(server, engines[0].population(), t, engines[0].draws)
-        asleep -= set(cohort.tolist())
-        oracle.train(cohort.tolist(), Devices(engines[0].federation, engines[0].draws), t)
-        for number, engine in enumerate(engines):
-            inbox = engine.train(servers[number], cohort, t).inbox
-            servers[number] = method.server_update(servers[number], inbox, t, engine.draws)
-            _compare_now(method, engine, servers[number], oracle, f"engine {number}, round {t}")
-    assert asleep, "some clients should never take part"
+    settings = [LocalSettings(chunk_examples=size, workers=1) for size in (1, 128, 100_000)]
+    gate = GateSettings(max_norm=1e300)  # some options blow up on purpose
+    engines = [engine_of(method, split, seed=SEED, local=local, sampling=sampling, gate=gate) for local in settings]
+    server = first_server(engines[0], scale)
+    state = engines[0].store.read(engines[0].population())
+    return Start(method, engines, server, make(method, server.shared, state))
 
 
-def _compare_now(method: Method, engine: LocalEngine, server: Server, oracle: Oracle, when: str) -> None:
+def first_server(engine: LocalEngine, scale: float = 1.0) -> Server:
+    """The server before round 0, with item tables enlarged."""
+    server = engine.method.init_server(problem_of(engine.federation.split), engine.draws)
+    shared = {name: value * (scale if name.startswith("item") else 1) for name, value in server.shared.items()}
+    return replace(server, shared=shared)
+
+
+def assert_close(found: Tensor, wanted: Tensor, what: str, tolerance: float = TOLERANCE) -> None:
+    """Equal but for another order of summation."""
+    assert found.shape == wanted.shape, what
+    assert torch.isfinite(wanted).all(), f"{what}: the oracle itself left the numbers"
+    if found.numel():
+        gap, scale = float((found - wanted).detach().abs().max()), max(float(wanted.detach().abs().max()), 1e-30)
+        assert gap <= tolerance * scale, f"{what}: {gap / scale:.1e}"
+
+
+def compare_now(engine: LocalEngine, server: Server, oracle: Oracle, when: str, tolerance: float) -> None:
+    """Compare all there is at this moment."""
     for name, wanted in oracle.shared.items():
-        assert_close(server.shared[name], wanted, f"{when}: {name} of the server")
-    population = engine.population()
-    private = engine.store.read(population)
-    found = {**private.tensors, **{name: table.dense() for name, table in private.tables.items()}}
-    down = method.broadcast(server, population)
-    catalogue = torch.arange(engine.federation.n_items).expand(len(population), -1)
-    scores = method.score(private, down, engine.federation.history(population), catalogue)
-    for client in population.tolist():
+        assert_close(server.shared[name], wanted, f"{when}: {name} of the server", tolerance)
+    state, scores = engine.store.read(engine.population()), catalogue_scores(engine, server)
+    held = {**state.tensors, **{name: table.dense() for name, table in state.tables.items()}}
+    for client in engine.population().tolist():
         for name, wanted in oracle.private(client).items():
-            assert_close(found[name][client], wanted, f"{when}: {name} of client {client}")
-        assert_close(scores[client], oracle.scores(client), f"{when}: scores of client {client}")
+            assert_close(held[name][client], wanted, f"{when}: {name} of client {client}", tolerance)
+        assert_close(scores[client], oracle.scores(client), f"{when}: scores of client {client}", tolerance)
+    for name, (found, wanted) in oracle.more(server, state).items():
+        assert_close(found, wanted, f"{when}: {name}", tolerance)
+
+
+def catalogue_scores(engine: LocalEngine, server: Server) -> Tensor:
+    """Every client's scores of all items."""
+    everyone, method = engine.population(), engine.method
+    down = method.broadcast(server, everyone)
+    history = engine.federation.history(everyone)
+    catalogue = torch.arange(engine.federation.n_items).expand(len(everyone), -1)
+    return method.score(engine.store.read(everyone), down, history, catalogue)
+
+
+def run_of(method: Method, split: Split, rounds: int = ROUNDS, scale: float = 1.0) -> tuple[LocalEngine, Server]:
+    """The batched writing alone."""
+    engine = engine_of(method, split, seed=SEED)
+    server = first_server(engine, scale)
+    for t in range(rounds):
+        cohort = method.cohort(server, engine.population(), t, engine.draws)
+        server = method.server_update(server, engine.train(server, cohort, t).inbox, t, engine.draws)
+    return engine, server
+
+
+def assert_all_differ(ends: dict[str, Tensor], but: Sequence[tuple[str, str]] = ()) -> None:
+    """Every option makes a difference, or agreement would show nothing; pairs of `but` are the same by definition."""
+    names = list(ends)
+    same = [(a, b) for k, b in enumerate(names) for a in names[:k] if torch.allclose(ends[a], ends[b])]
+    assert same == list(but)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,37 +10,17 @@ import torch
 from fedrecgel.data.federation import SamplingSettings
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
-from fedrecgel.engine.local import LocalEngine
-from fedrecgel.methods.base import Server
 from fedrecgel.methods.fedmf import FedMF
 from tests.builders import problem_of
 from tests.oracles.fedmf import FedMFOracle
-from tests.oracles.plain import Devices, compare, engines_of, ragged_split
+from tests.oracles.plain import NATIVE_SAMPLING, Start, assert_all_differ, start
 
 SMALL: dict[str, Any] = {"dim": 5, "fraction": 0.3, "lr": 0.2, "reg_user": 0.01, "reg_item": 0.02}
 
 
-@pytest.fixture(scope="module")
-def split() -> Split:
-    return ragged_split()
-
-
-def started(
-    method: FedMF, split: Split, sampling: SamplingSettings | None = None
-) -> tuple[list[LocalEngine], Server, FedMFOracle]:
-    """Both writings from the same start, with an item table large enough that sigmoids are not straight lines."""
-    engines = engines_of(method, split, sampling)
-    server = method.init_server(problem_of(split), engines[0].draws)
-    server = replace(server, shared={"items": server.shared["items"] * (60 if method.init == "normal" else 1)})
-    users = engines[0].store.read(engines[0].population())["user"]
-    return engines, server, FedMFOracle(method, users, server.shared["items"])
-
-
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
-    "native": {
-        **FedMF.variants["native"],
-    },
+    "native": {**FedMF.variants["native"]},
     "squared": {"loss": "squared", "lr": 0.05},
     "batch": {"updates": "batch"},
     "batch-squared-last": {"updates": "batch", "loss": "squared", "lr": 0.02, "repeated": "last"},
@@ -57,36 +36,34 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+def begin(method: FedMF, split: Split, sampling: SamplingSettings | None = None) -> Start[FedMFOracle]:
+    """With an item table large enough that sigmoids are not straight lines."""
+    return start(FedMFOracle, method, split, sampling, scale=60 if method.init == "normal" else 1)
+
+
 @pytest.mark.parametrize("name", VARIANTS)
 def test_equals_one_client_at_a_time(split: Split, name: str) -> None:
-    method = FedMF(**{**SMALL, **VARIANTS[name]})
-    compare(method, *started(method, split))
+    begin(FedMF(**{**SMALL, **VARIANTS[name]}), split).compare()
 
 
 def test_repeated_rows_and_native_sampling(split: Split) -> None:
     """A positive that occurs twice is stepped through twice, and the order of its ratings counts."""
-    sampling = SamplingSettings(negatives=3, repeats=True, redraw=False, exclude_heldout_from_negatives=True)
     choices: list[dict[str, Any]] = [{}, {"repeated": "last"}, {"updates": "batch"}]
     for options in choices:
-        method = FedMF(**SMALL, **options)
-        engines, server, oracle = started(method, split, sampling)
-        items, labels = Devices(engines[0].federation, engines[0].draws).examples(1, 0)
+        started = begin(FedMF(**SMALL, **options), split, NATIVE_SAMPLING)
+        items, labels = started.devices.examples(1, 0)
         assert len(items[labels == 1]) > len(set(items[labels == 1].tolist()))
-        compare(method, engines, server, oracle)
+        started.compare()
 
 
 def test_options_make_a_difference(split: Split) -> None:
-    """Otherwise agreement would show nothing."""
     ends = {}
     for name, options in VARIANTS.items():
-        method = FedMF(**{**SMALL, **options, "dim": 5, "fraction": 0.3})
-        engines, server, oracle = started(method, split)
-        oracle.train([1, 4, 6], Devices(engines[0].federation, engines[0].draws), 0)
-        ends[name] = oracle.shared["items"]
-        assert not torch.equal(ends[name], server.shared["items"]), name
-    names = list(ends)
-    for number, name in enumerate(names):
-        assert not any(torch.allclose(ends[name], ends[other]) for other in names[:number]), name
+        started = begin(FedMF(**{**SMALL, **options, "dim": 5, "fraction": 0.3}), split)
+        started.oracle.train([1, 4, 6], started.devices, 0)
+        ends[name] = started.oracle.shared["items"]
+        assert not torch.equal(ends[name], started.server.shared["items"]), name
+    assert_all_differ(ends)
 
 
 def test_start(split: Split) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,13 +11,11 @@ from fedrecgel.data.federation import SamplingSettings
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
 from fedrecgel.engine.economies import has_kernel
-from fedrecgel.engine.local import LocalEngine
-from fedrecgel.methods.base import Server
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedncf_weights import FedNCFWeights
 from tests.builders import problem_of
 from tests.oracles.fedncf_weights import FedNCFWeightsOracle
-from tests.oracles.plain import Devices, compare, engines_of, ragged_split
+from tests.oracles.plain import assert_all_differ, start
 
 SMALL: dict[str, Any] = {"gmf_dim": 4, "mlp_dim": 8, "fraction": 0.3, "lr": 0.01}
 
@@ -33,43 +30,22 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def split() -> Split:
-    return ragged_split()
-
-
-def started(
-    method: FedNCFWeights, split: Split, sampling: SamplingSettings | None = None
-) -> tuple[list[LocalEngine], Server, FedNCFWeightsOracle]:
-    """Both writings from the same start."""
-    engines = engines_of(method, split, sampling)
-    server = method.init_server(problem_of(split), engines[0].draws)
-    # At the initial N(0, 0.01²) everything is nearly linear; larger tables test all of the mathematics.
-    shared = {name: value * (30 if name.startswith("item") else 1) for name, value in server.shared.items()}
-    users = engines[0].store.read(engines[0].population())["user"]
-    return engines, replace(server, shared=shared), FedNCFWeightsOracle(method, shared, users)
-
-
 @pytest.mark.parametrize("name", VARIANTS)
 def test_equals_one_client_at_a_time(split: Split, name: str) -> None:
-    method = FedNCFWeights(**{**SMALL, **VARIANTS[name]})
-    compare(method, *started(method, split))
+    start(FedNCFWeightsOracle, FedNCFWeights(**{**SMALL, **VARIANTS[name]}), split, scale=30).compare()
 
 
 def test_repeated_rows(split: Split) -> None:
-    method = FedNCFWeights(**SMALL, batch_size=32)
-    compare(method, *started(method, split, SamplingSettings(negatives=3, repeats=True, redraw=False)))
+    sampling = SamplingSettings(negatives=3, repeats=True, redraw=False)
+    start(FedNCFWeightsOracle, FedNCFWeights(**SMALL, batch_size=32), split, sampling, scale=30).compare()
 
 
 def test_options_make_a_difference(split: Split) -> None:
-    """Otherwise agreement would show nothing."""
-    ends = []
-    for options in VARIANTS.values():
-        engines, _, oracle = started(FedNCFWeights(**{**SMALL, **options}), split)
-        for t in range(2):
-            oracle.train([1, 4], Devices(engines[0].federation, engines[0].draws), t)
-        ends.append(oracle.scores(1))
-    assert not [k for k, end in enumerate(ends) for other in ends[:k] if torch.allclose(end, other)]
+    ends = {}
+    for name, options in VARIANTS.items():
+        started = start(FedNCFWeightsOracle, FedNCFWeights(**{**SMALL, **options}), split, scale=30)
+        ends[name] = started.oracle_scores([1, 4], 2, 1)
+    assert_all_differ(ends)
 
 
 def test_both_fedncf_start_from_the_same_model(split: Split) -> None:

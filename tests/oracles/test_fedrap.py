@@ -7,33 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from fedrecgel.data.federation import SamplingSettings
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
-from fedrecgel.engine.local import LocalEngine
-from fedrecgel.methods.base import Server
 from fedrecgel.methods.fedrap import FedRAP
 from tests.builders import problem_of
 from tests.oracles.fedrap import FedRAPOracle
-from tests.oracles.plain import Devices, compare, engines_of, ragged_split
+from tests.oracles.plain import NATIVE_SAMPLING, assert_all_differ, start
 
 SMALL: dict[str, Any] = {"dim": 5, "fraction": 0.3, "lr_network": 0.3, "lr_items": 20.0, "weight_decay": 1e-3}
-
-
-@pytest.fixture(scope="module")
-def split() -> Split:
-    return ragged_split()
-
-
-def started(
-    method: FedRAP, split: Split, sampling: SamplingSettings | None = None
-) -> tuple[list[LocalEngine], Server, FedRAPOracle]:
-    """Both writings from the same start."""
-    engines = engines_of(method, split, sampling)
-    server = method.init_server(problem_of(split), engines[0].draws)
-    state = engines[0].store.read(engines[0].population())
-    personal = state.tables["personal"].dense()
-    return engines, server, FedRAPOracle(method, server.shared["common"], personal, state["w"], state["b"])
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -67,8 +48,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_equals_one_client_at_a_time(split: Split, name: str) -> None:
     method = FedRAP(**{**SMALL, **VARIANTS[name]})
-    engines, server, oracle = started(method, split)
-    compare(method, engines, server, oracle)
+    oracle = start(FedRAPOracle, method, split).compare()
     assert oracle.saturated > 0 or not name.startswith("far-off")
     if name.startswith("tolerant"):
         assert len(oracle.epochs_run) > 2, "clients should stop at different times"
@@ -78,22 +58,14 @@ def test_equals_one_client_at_a_time(split: Split, name: str) -> None:
 
 
 def test_repeated_rows_and_native_sampling(split: Split) -> None:
-    sampling = SamplingSettings(negatives=3, repeats=True, redraw=False, exclude_heldout_from_negatives=True)
-    method = FedRAP(**SMALL, batch_size=16, epochs=2)
-    compare(method, *started(method, split, sampling))
+    start(FedRAPOracle, FedRAP(**SMALL, batch_size=16, epochs=2), split, NATIVE_SAMPLING).compare()
 
 
 def test_options_make_a_difference(split: Split) -> None:
-    """Otherwise agreement would show nothing."""
-    ends: dict[str, torch.Tensor] = {}
+    ends = {}
     for name, options in VARIANTS.items():
-        method = FedRAP(**{**SMALL, **options})
-        engines, _, oracle = started(method, split)
-        for t in range(2):
-            oracle.train([1, 4], Devices(engines[0].federation, engines[0].draws), t)
-        found = oracle.scores(1)
-        assert not [other for other, end in ends.items() if torch.allclose(found, end)], name
-        ends[name] = found
+        ends[name] = start(FedRAPOracle, FedRAP(**{**SMALL, **options}), split).oracle_scores([1, 4], 2, 1)
+    assert_all_differ(ends)
 
 
 def test_start(split: Split) -> None:

@@ -7,32 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from fedrecgel.data.federation import SamplingSettings
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
-from fedrecgel.engine.local import LocalEngine
-from fedrecgel.methods.base import Server
 from fedrecgel.methods.pfedrec import PFedRec
 from tests.builders import problem_of
 from tests.oracles.pfedrec import PFedRecOracle
-from tests.oracles.plain import Devices, compare, engines_of, ragged_split
+from tests.oracles.plain import NATIVE_SAMPLING, assert_all_differ, start
 
 SMALL: dict[str, Any] = {"dim": 5, "fraction": 0.3, "lr": 0.3, "lr_eta": 0.5}
-
-
-@pytest.fixture(scope="module")
-def split() -> Split:
-    return ragged_split()
-
-
-def started(
-    method: PFedRec, split: Split, sampling: SamplingSettings | None = None
-) -> tuple[list[LocalEngine], Server, PFedRecOracle]:
-    """Both writings from the same start."""
-    engines = engines_of(method, split, sampling)
-    server = method.init_server(problem_of(split), engines[0].draws)
-    state = engines[0].store.read(engines[0].population())
-    return engines, server, PFedRecOracle(method, server.shared["items"], state["w"], state["b"])
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -53,29 +35,20 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_equals_one_client_at_a_time(split: Split, name: str) -> None:
     method = PFedRec(**{**SMALL, **VARIANTS[name]})
-    engines, server, oracle = started(method, split)
-    compare(method, engines, server, oracle)
+    oracle = start(PFedRecOracle, method, split).compare()
     assert oracle.saturated > 0 or not name.startswith("far-off")
 
 
 def test_repeated_rows_and_native_sampling(split: Split) -> None:
-    sampling = SamplingSettings(negatives=3, repeats=True, redraw=False, exclude_heldout_from_negatives=True)
-    method = PFedRec(**SMALL, batch_size=16, epochs=2)
-    compare(method, *started(method, split, sampling))
+    start(PFedRecOracle, PFedRec(**SMALL, batch_size=16, epochs=2), split, NATIVE_SAMPLING).compare()
 
 
 def test_options_make_a_difference(split: Split) -> None:
-    """Otherwise agreement would show nothing."""
-    ends = []
-    for options in VARIANTS.values():
-        method = PFedRec(**{**SMALL, **options})
-        engines, _, oracle = started(method, split)
-        for t in range(2):
-            oracle.train([1, 4], Devices(engines[0].federation, engines[0].draws), t)
-        ends.append((oracle.scores(1), oracle.scores(9)))  # one that took part and one that did not
-    for number, (first, second) in enumerate(ends):
-        same = [k for k in range(number) if torch.allclose(first, ends[k][0]) and torch.allclose(second, ends[k][1])]
-        assert [list(VARIANTS)[k] for k in same] == (["alone"] if number == len(ends) - 1 else [])
+    """To one that took part and to one that did not; with a table of one's own, the first one is what is unseen."""
+    ends = {}
+    for name, options in VARIANTS.items():
+        ends[name] = start(PFedRecOracle, PFedRec(**{**SMALL, **options}), split).oracle_scores([1, 4], 2, 1, 9)
+    assert_all_differ(ends, but=[("alone", "alone-initial")])
 
 
 def test_start(split: Split) -> None:

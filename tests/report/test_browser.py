@@ -19,7 +19,10 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 SHOTS = os.environ.get("FEDRECGEL_SCREENSHOTS")
 """A folder to keep screenshots in."""
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
+    pytest.mark.xdist_group("browser"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -17,16 +17,8 @@ from fedrecgel.errors import ConfigError
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.runs.result import Result
 from fedrecgel.runs.training import Interrupted
-from fedrecgel.theory.flatness import (
-    FlatnessSettings,
-    SharedLoss,
-    direction,
-    measure_flatness,
-    moved_by,
-    norm,
-    surface,
-    top_eigenvalue,
-)
+from fedrecgel.theory.flatness import FlatnessSettings, direction, measure_flatness, norm, surface, top_eigenvalue
+from fedrecgel.theory.shared_loss import SharedLoss, moved_by
 
 SPLIT = random_split(n_users=8, n_items=120)
 SMALL = FlatnessSettings(magnitudes=(1.0, 0.1), grid=3, clients=8, directions=4)
@@ -63,7 +55,7 @@ def test_the_top_eigenvalue_is_that_of_the_dense_hessian(result: Result) -> None
     def total(flat: Tensor) -> Tensor:
         parts = dict(zip(names, torch.split(flat, sizes), strict=True))
         changed = {name: part.view_as(fixed[name]) for name, part in parts.items()}
-        return torch.stack(list(loss._terms({**fixed, **changed}))).sum()
+        return loss.total({**fixed, **changed}, loss.rows)
 
     start = torch.cat([fixed[name].flatten() for name in names])
     dense = torch.autograd.functional.hessian(total, start)  # type: ignore[no-untyped-call]

@@ -13,7 +13,7 @@ from fedrecgel.data.load import DataSettings, load_data
 from fedrecgel.data.split import Split, SplitSettings, leave_one_out
 from fedrecgel.runs.config import Config
 from fedrecgel.runs.folder import RunFolder
-from fedrecgel.runs.result import open_run
+from fedrecgel.runs.result import Result, open_run
 from fedrecgel.runs.training import train_config
 from fedrecgel.storage import write_text
 from fedrecgel.studies.records import GENERALISATION
@@ -37,6 +37,12 @@ class Task(Protocol):
 def split_of(data: DataSettings, settings: SplitSettings) -> Split:
     """The split of these settings; the tasks of one data set follow each other, so one is kept."""
     return leave_one_out(load_data(data), settings)
+
+
+@lru_cache(maxsize=1)
+def _opened(folder: Path) -> Result:
+    """A run to measure; its measurements follow each other and have numbers in common."""
+    return open_run(folder)
 
 
 @dataclass(frozen=True)
@@ -82,5 +88,5 @@ class FlatnessTask:
     def run(self, should_stop: Callable[[], bool]) -> None:
         """Write the measurement beside the experiments' other results."""
         split = split_of(self.config.data, self.config.split)
-        found = measure_flatness(open_run(self.folder), split, self.settings, should_stop)
+        found = measure_flatness(_opened(self.folder), split, self.settings, should_stop)
         write_text(self.out, json.dumps(asdict(found)) + "\n")

@@ -14,25 +14,22 @@ The surface is the loss at θ + a d1 + b d2 for a, b on a square grid over [-m, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fedrecgel.data.federation import ClientBatch, Federation
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
-from fedrecgel.engine.chunks import chunks_of
-from fedrecgel.errors import ConfigError
-from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.runs.result import Result
 from fedrecgel.runs.training import Interrupted
 from fedrecgel.tensors import Tensors
+from fedrecgel.theory.shared_loss import SharedLoss, moved_by
 
 Normalisation = Literal["unit", "filter"]
 MAGNITUDES = (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4)
@@ -93,73 +90,45 @@ class Flatness:
     rises: list[Rise]
 
 
-class SharedLoss:
-    """The training loss of some clients as a function of the shared tensors."""
+@dataclass(frozen=True)
+class Numbers:
+    """What needs no picture, and does not depend on how directions are scaled."""
 
-    def __init__(self, result: Result, split: Split, n_clients: int) -> None:
-        method = result.config.method.build()
-        if not isinstance(method, FedNCF):
-            raise ConfigError(
-                f"The landscape is drawn over the shared tensors of fedncf and fedrecgel. "
-                f"'{result.config.method.name}' has other ones."
-            )
-        self.method = method
-        # In float64: at a magnitude of 1e-4 the rounding of float32 is as large as the rise of the loss.
-        self.shared = {name: value.double() for name, value in result.shared.items()}
-        draws = Draws(result.config.run.seed)
-        chosen = np.sort(Draws(0).generator("flatness/clients").permutation(split.n_users)[:n_clients])
-        federation = Federation(split, result.config.sampling, torch.float64)
-        lengths, order = federation.n_examples(torch.from_numpy(chosen)).sort(descending=True)
-        examples = federation.examples(torch.from_numpy(chosen)[order], result.config.run.rounds, draws)
-        chunks = chunks_of(lengths, result.config.local.chunk_examples)
-        self.batches: list[ClientBatch] = [examples.batch(*chunk) for chunk in chunks]
-        self.users = [result.clients["user"][batch.ids].double() for batch in self.batches]
-        self.n_clients = len(chosen)
-
-    def _terms(self, shared: Tensors) -> Iterator[Float[Tensor, ""]]:
-        model, prepared = self.method.backbone, self.method.backbone.prepare(shared)
-        for batch, user in zip(self.batches, self.users, strict=True):
-            logits = model.scores(prepared, user, batch.rows)
-            losses = binary_cross_entropy_with_logits(
-                logits, batch.row_labels, batch.row_weights(None), reduction="none"
-            )
-            yield losses.sum() / self.n_clients
-
-    def value(self, shared: Tensors) -> float:
-        """The loss."""
-        with torch.no_grad():
-            return sum(float(term) for term in self._terms(shared))
-
-    def gradient(self) -> Tensors:
-        """At the model."""
-        leaves = {name: value.clone().requires_grad_() for name, value in self.shared.items()}
-        total = torch.stack(list(self._terms(leaves))).sum()
-        return dict(zip(leaves, torch.autograd.grad(total, list(leaves.values())), strict=True))
-
-    def hessian_times(self, direction: Tensors) -> Tensors:
-        """H v at the model, by differentiating the gradient along v."""
-        leaves = {name: value.clone().requires_grad_() for name, value in self.shared.items()}
-        total = torch.stack(list(self._terms(leaves))).sum()
-        gradients = torch.autograd.grad(total, list(leaves.values()), create_graph=True)
-        slope = torch.stack([(g * direction[name]).sum() for name, g in zip(leaves, gradients, strict=True)]).sum()
-        return dict(zip(leaves, torch.autograd.grad(slope, list(leaves.values())), strict=True))
+    loss: float
+    gradient_norm: float
+    eigenvalue: float
+    iterations: int
+    rises: list[Rise]
 
 
 def measure_flatness(
     result: Result, split: Split, settings: FlatnessSettings, should_stop: Callable[[], bool] = lambda: False
 ) -> Flatness:
     """Measure the loss around the model of a run."""
-    loss = SharedLoss(result, split, settings.clients)
-    centre, gradient = loss.value(loss.shared), loss.gradient()
+    loss = _loss_of(result, split, settings.clients)
     first, second = (direction(loss.shared, settings.normalisation, number) for number in (0, 1))
     surfaces = []
     for magnitude in settings.magnitudes if settings.grid else ():
         if should_stop():
             raise Interrupted(0)
         surfaces.append(surface(loss, first, second, magnitude, settings.grid))
-    eigenvalue, iterations = top_eigenvalue(loss, settings.iterations)
-    rises = [_rise(loss, centre, gradient, radius, settings.directions) for radius in RADII]
-    return Flatness(settings, centre, norm(gradient), surfaces, eigenvalue, iterations, rises)
+    found = _numbers_of(loss, settings.iterations, settings.directions)
+    return Flatness(
+        settings, found.loss, found.gradient_norm, surfaces, found.eigenvalue, found.iterations, found.rises
+    )
+
+
+@lru_cache(maxsize=1)
+def _loss_of(result: Result, split: Split, clients: int) -> SharedLoss:
+    """One is kept: a run is measured in several normalisations, one after another."""
+    return SharedLoss(result, split, clients)
+
+
+@lru_cache(maxsize=1)
+def _numbers_of(loss: SharedLoss, limit: int, n_directions: int) -> Numbers:
+    centre, gradient = loss.value(loss.shared), loss.gradient()
+    eigenvalue, iterations = top_eigenvalue(loss, limit)
+    return Numbers(centre, norm(gradient), eigenvalue, iterations, _rises(loss, centre, gradient, n_directions))
 
 
 def direction(shared: Tensors, normalisation: str, number: int) -> Tensors:
@@ -184,18 +153,11 @@ def _row_norm(value: Float[Tensor, "r c"]) -> Float[Tensor, "r 1"]:
 def surface(loss: SharedLoss, first: Tensors, second: Tensors, magnitude: float, grid: int) -> Surface:
     """The loss on a square around the model."""
     steps = np.linspace(-magnitude, magnitude, grid).tolist()
-    values = [[loss.value(moved_by(loss.shared, (first, a), (second, b))) for a in steps] for b in steps]
+    points = loss.values([((first, a), (second, b)) for b in steps for a in steps])
+    values = [points[start : start + grid] for start in range(0, grid * grid, grid)]
     average = float(np.mean(values))
     finite = [[value if math.isfinite(value) else None for value in row] for row in values]
     return Surface(magnitude, finite, average if math.isfinite(average) else None)
-
-
-def moved_by(shared: Tensors, *steps: tuple[Tensors, float]) -> Tensors:
-    """θ + Σ a d."""
-    moved = dict(shared)
-    for along, length in steps:
-        moved = {name: torch.add(value, along[name], alpha=length) for name, value in moved.items()}
-    return moved
 
 
 def norm(values: Tensors) -> float:
@@ -235,11 +197,15 @@ def _power_iteration(loss: SharedLoss, shift: float, limit: int, tolerance: floa
     return value, limit
 
 
-def _rise(loss: SharedLoss, centre: float, gradient: Tensors, radius: float, n_directions: int) -> Rise:
-    rises = [
-        loss.value(moved_by(loss.shared, (direction(loss.shared, "unit", 100 + number), radius))) - centre
-        for number in range(n_directions)
-    ]
+def _rises(loss: SharedLoss, centre: float, gradient: Tensors, n_directions: int) -> list[Rise]:
     length = norm(gradient)
-    worst = loss.value(moved_by(loss.shared, (gradient, radius / length))) - centre if length else 0.0
-    return Rise(radius, float(np.mean(rises)), float(np.std(rises, ddof=1)) if len(rises) > 1 else 0.0, worst)
+    along = [direction(loss.shared, "unit", 100 + number) for number in range(n_directions)]
+    along += [scaled(gradient, 1 / length)] if length else []
+    values = loss.values([((towards, radius),) for radius in RADII for towards in along])
+    found = []
+    for number, radius in enumerate(RADII):
+        rises = [value - centre for value in values[number * len(along) : (number + 1) * len(along)]]
+        worst = rises.pop() if length else 0.0
+        spread = float(np.std(rises, ddof=1)) if len(rises) > 1 else 0.0
+        found.append(Rise(radius, float(np.mean(rises)), spread, worst))
+    return found

@@ -181,6 +181,7 @@ def deployment(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     started.close()
 
 
+@pytest.mark.xdist_group("deployment")
 def test_a_node_whose_key_is_not_registered_is_refused(deployment: Deployment, tmp_path: Path) -> None:
     stranger = tmp_path / "stranger"
     subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", str(stranger)], check=True)
@@ -188,6 +189,7 @@ def test_a_node_whose_key_is_not_registered_is_refused(deployment: Deployment, t
     assert done.returncode != 0, done.said
 
 
+@pytest.mark.xdist_group("deployment")
 def test_a_failed_run_fails_with_the_words_of_the_node(deployment: Deployment, data: Path, tmp_path: Path) -> None:
     in_the_way = deployment.folder / "shards" / "node-0" / "state"  # where the node would keep what it learns
     in_the_way.write_text("")
@@ -199,6 +201,7 @@ def test_a_failed_run_fails_with_the_words_of_the_node(deployment: Deployment, d
     assert "could not be written" in done.said
 
 
+@pytest.mark.xdist_group("deployment")
 def test_kills_of_the_superlink_and_of_a_node_are_survived(
     deployment: Deployment, data: Path, local: Result, tmp_path: Path
 ) -> None:

@@ -14,13 +14,11 @@ from fedrecgel.engine.flower.processes import end, environment, free_port, keep_
 from fedrecgel.engine.flower.superlink import FAILED, Connection, write_app
 from fedrecgel.errors import ConfigError, RunError
 
-CHILD = "import time; time.sleep(99)"
-FAMILY = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {CHILD!r}], start_new_session=True); {CHILD}"
-
-
-def alive(pid: int) -> bool:
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
-    return bool(state) and not state.startswith("Z")
+CHILD = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(99)"
+FAMILY = f"""import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {CHILD!r}], start_new_session=True)
+print(child.pid, flush=True)
+{CHILD}"""
 
 
 def test_the_app_that_travels_is_a_door_into_the_package(tmp_path: Path) -> None:
@@ -93,14 +91,19 @@ def test_a_superlink_that_is_gone_is_a_failure_that_says_so(monkeypatch: pytest.
 
 
 def test_nothing_that_was_started_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = subprocess.Popen([sys.executable, "-c", FAMILY], start_new_session=True)
-    deadline = time.monotonic() + 30
-    while not (below := processes._descendants(process.pid)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    """A child in a session of its own and deaf to interrupts, which its parent's end does not end."""
+    psutil = pytest.importorskip("psutil", reason="needs the extra 'flower'")
+    process = subprocess.Popen([sys.executable, "-c", FAMILY], start_new_session=True, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    child = psutil.Process(int(process.stdout.readline()))
+    process.stdout.close()
     monkeypatch.setattr(processes, "STOP_SECONDS", 1.0)
     end(process)
-    assert not [pid for pid in (process.pid, *below) if alive(pid)]
+    assert process.poll() is not None
+    deadline = time.monotonic() + 30  # a killed process takes a moment to go
+    while processes._alive(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_node_that_is_still_counted_as_present_is_started_again(

@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from fedrecgel.errors import ConfigError, RunError
 
@@ -126,40 +127,34 @@ def wait_until_healthy(url: str, process: subprocess.Popen[bytes], log: Path) ->
 
 def end(process: subprocess.Popen[bytes]) -> None:
     """End a process and everything it started: asked first, killed after a while."""
-    started = _descendants(process.pid)
+    import psutil  # comes with Flower; this module is imported without it, too
+
+    try:
+        started = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        started = []
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             process.wait(STOP_SECONDS)
     deadline = time.monotonic() + STOP_SECONDS
-    while (left := started.items() & _processes().items()) and time.monotonic() < deadline:
+    while (left := [child for child in started if _alive(child)]) and time.monotonic() < deadline:
         time.sleep(0.2)
-    for pid, _ in left:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    for child in left:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
     process.kill()
     process.wait()
 
 
-def _descendants(pid: int) -> dict[int, str]:
-    """The command line of every process below this one."""
-    parents, running = _table("pid=,ppid="), _processes()
-    found, latest = set[int](), {pid}
-    while latest:
-        latest = {child for child, parent in parents.items() if int(parent) in latest}
-        found |= latest
-    return {child: running[child] for child in found if child in running}
+def _alive(process: Any) -> bool:
+    """Whether a `psutil.Process` runs; one that ended and that nobody waits for, as in many containers, does not."""
+    import psutil
 
-
-def _processes() -> dict[int, str]:
-    """The command line of every process."""
-    return _table("pid=,args=")
-
-
-def _table(columns: str) -> dict[int, str]:
-    listed = subprocess.run(["ps", "-A", "-o", columns], capture_output=True, text=True, check=True).stdout
-    rows = (line.split(maxsplit=1) for line in listed.splitlines())
-    return {int(row[0]): row[1] for row in rows if len(row) == 2 and "<defunct>" not in row[1]}
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def die_with_parent() -> None:

@@ -21,6 +21,8 @@ import pooch
 import torch
 from torch import Tensor
 
+from fedrecgel.models.kernels.signature import signatures_of
+
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-fno-math-errno")
 LANES = 16
 """All sizes must be multiples of the vector length."""
@@ -29,8 +31,9 @@ LANES = 16
 class Library:
     """Compiled functions on tensors."""
 
-    def __init__(self, path: Path) -> None:
-        self._functions = ctypes.CDLL(str(path))
+    def __init__(self, path: Path, source: str, macros: Mapping[str, int]) -> None:
+        self._functions, self._macros = ctypes.CDLL(str(path)), macros
+        self._signatures = signatures_of(source)
 
     def call(
         self,
@@ -40,8 +43,14 @@ class Library:
         numbers: Sequence[float],
         written: Sequence[Tensor],
     ) -> None:
-        """Call a function; the interpreter lock is released meanwhile."""
+        """Call a function; the interpreter lock is released meanwhile.
+
+        Raises:
+            TypeError: a tensor is not of the type that the function declares.
+            ValueError: it has another shape, or one that is written is not contiguous.
+        """
         inputs = [value.contiguous() for value in read]  # kept alive until the call returns
+        self._signatures[name].check(sizes, numbers, (*inputs, *written), self._macros)
         getattr(self._functions, name)(
             *map(ctypes.c_int, sizes),
             *(ctypes.c_void_p(value.data_ptr()) for value in inputs),
@@ -59,8 +68,9 @@ def library(source: str, **sizes: int) -> Library | None:
         files("fedrecgel.models.kernels").joinpath(name).read_text(encoding="utf-8")
         for name in ("matrices.cpp", source)
     ]
+    whole = "\n".join(parts)
     try:
-        return Library(compile_cached("\n".join(parts), sizes))
+        return Library(compile_cached(whole, sizes), whole, sizes)
     except (OSError, subprocess.SubprocessError):
         return None
 

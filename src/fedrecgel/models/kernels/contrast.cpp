@@ -99,9 +99,11 @@ static double repulsion(const Term& term, const int64_t* anchors, int width, con
 }
 
 // Loss of each client's table [n, D] and its gradient.
-extern "C" void contrast(int clients, int n, int n_anchors, int n_labels, const float* tables, const int64_t* labels,
-                         const int64_t* anchors, const float* sizes, const float* share, float temperature,
-                         float epsilon, float* losses, float* gradients) {
+extern "C" void contrast(
+    int clients, int n, int n_anchors, int n_labels, const float* tables /*[clients, n, D]*/,
+    const int64_t* labels /*[n]*/, const int64_t* anchors /*[n_anchors]*/, const float* sizes /*[n]*/,
+    const float* share /*[n]*/, float temperature, float epsilon, float* losses /*[clients]*/,
+    float* gradients /*[clients, n, D]*/) {
   const Term term{n, n_anchors, n_labels, labels, anchors, sizes, share, temperature, epsilon};
   Memory memory((size_t)n * (D + 1 + ANCHORS) + 2 * n_labels * D + 64);
   float *z = memory.take((size_t)n * D), *lengths = memory.take(n), *powers = memory.take((size_t)n * ANCHORS);

@@ -2,9 +2,12 @@
 //
 // D, the size of a vector, is a macro and a multiple of 16. Compiled behind matrices.cpp by native.py.
 
-extern "C" void walk(int clients, int length, int n_rows, int squared, int last, const float* users, const float* rows,
-                     const int64_t* slots, const float* labels, const bool* counts, float lr, float reg_user,
-                     float reg_item, float* walked, float* gradient, float* loss) {
+extern "C" void walk(
+    int clients, int length, int n_rows, int squared, int last, const float* users /*[clients, D]*/,
+    const float* rows /*[clients, n_rows, D]*/, const int64_t* slots /*[clients, length]*/,
+    const float* labels /*[clients, length]*/, const bool* counts /*[clients, length]*/, float lr, float reg_user,
+    float reg_item, float* walked /*[clients, D]*/, float* gradient /*[clients, n_rows, D]*/,
+    float* loss /*[clients]*/) {
   for (int c = 0; c < clients; c++, rows += n_rows * D, gradient += n_rows * D, walked += D) {
     float u[D];
     std::memcpy(u, users + c * D, sizeof(u));

@@ -198,12 +198,17 @@ static Sums private_sam(int n, const Client& c, const Network& net, const Tables
 
 // Both sharpness-aware gradients of each client, rows of `width` examples; no client's matrix is kept.
 extern "C" void neumf_gradients(
-    int clients, int width, const int64_t* lengths, const int64_t* rows, const float* labels, const float* weights,
-    const float* user, const float* item_gmf, const float* item_mlp, const float* item_half, const float* w1_user,
-    const float* w1_item, const float* b1, const float* w2, const float* b2, const float* w3, const float* b3,
-    const float* out_gmf, const float* out_mlp, const float* out_bias, float rho_co, float rho_ur, float* loss,
-    float* h_user, float* row_gmf, float* row_mlp, float* w1_user_sum, float* w1_sum, float* b1_sum, float* w2_sum,
-    float* b2_sum, float* w3_sum, float* b3_sum, float* gmf_sum, float* mlp_sum, float* bias_sum) {
+    int clients, int width, const int64_t* lengths /*[clients]*/, const int64_t* rows /*[clients, width]*/,
+    const float* labels /*[clients, width]*/, const float* weights /*[clients, width]*/,
+    const float* user /*[clients, G + M]*/, const float* item_gmf /*[items, G]*/, const float* item_mlp /*[items, M]*/,
+    const float* item_half /*[items, H1]*/, const float* w1_user /*[H1, M]*/, const float* w1_item /*[H1, M]*/,
+    const float* b1 /*[H1]*/, const float* w2 /*[H2, H1]*/, const float* b2 /*[H2]*/, const float* w3 /*[H3, H2]*/,
+    const float* b3 /*[H3]*/, const float* out_gmf /*[G]*/, const float* out_mlp /*[H3]*/,
+    const float* out_bias /*[1]*/, float rho_co, float rho_ur, float* loss /*[clients]*/,
+    float* h_user /*[clients, G + M]*/, float* row_gmf /*[clients, width, G]*/, float* row_mlp /*[clients, width, M]*/,
+    float* w1_user_sum /*[H1, M]*/, float* w1_sum /*[H1, M]*/, float* b1_sum /*[H1]*/, float* w2_sum /*[H2, H1]*/,
+    float* b2_sum /*[H2]*/, float* w3_sum /*[H3, H2]*/, float* b3_sum /*[H3]*/, float* gmf_sum /*[G]*/,
+    float* mlp_sum /*[H3]*/, float* bias_sum /*[1]*/) {
   Memory memory(BLOCK * (2 * M + 2 * H1 + 2 * H2 + 2 * H3 + 1) + width + clients * (3 * H1 + M) +
                 3 * (H1 * M + H2 * H1 + H3 * H2) + H1 * M + H1 * H2 + H2 * H3 + H1 * H1 + 1024);
   auto take = [&memory](size_t n) { return memory.take(n); };
@@ -247,10 +252,12 @@ extern "C" void neumf_gradients(
 }
 
 // Logits of `width` items for each client, in blocks that stay in the L1 cache.
-extern "C" void neumf_scores(int clients, int width, const int64_t* items, const float* user, const float* item_gmf,
-                             const float* item_half, const float* w1_user, const float* b1, const float* w2,
-                             const float* b2, const float* w3, const float* b3, const float* out_gmf,
-                             const float* out_mlp, const float* out_bias, float* scores) {
+extern "C" void neumf_scores(
+    int clients, int width, const int64_t* items /*[clients, width]*/, const float* user /*[clients, G + M]*/,
+    const float* item_gmf /*[n, G]*/, const float* item_half /*[n, H1]*/, const float* w1_user /*[H1, M]*/,
+    const float* b1 /*[H1]*/, const float* w2 /*[H2, H1]*/, const float* b2 /*[H2]*/, const float* w3 /*[H3, H2]*/,
+    const float* b3 /*[H3]*/, const float* out_gmf /*[G]*/, const float* out_mlp /*[H3]*/,
+    const float* out_bias /*[1]*/, float* scores /*[clients, width]*/) {
   const int block = 54, strip = 6;  // nine tiles of six rows; two blocks for the usual hundred candidates
   Memory memory(block * (H1 + H2 + H3) + M * H1 + H1 * H2 + H2 * H3 + clients * H1 + 256);
   float *a1 = memory.take(block * H1), *a2 = memory.take(block * H2), *a3 = memory.take(block * H3);
@@ -280,7 +287,8 @@ extern "C" void neumf_scores(int clients, int width, const int64_t* items, const
 }
 
 // The item half of layer 1, W1_item v2, of every item.
-extern "C" void neumf_item_half(int n, const float* item_mlp, const float* w1_item, float* half) {
+extern "C" void neumf_item_half(int n, const float* item_mlp /*[n, M]*/, const float* w1_item /*[H1, M]*/,
+                                float* half /*[n, H1]*/) {
   Memory memory(M * H1);
   float* w1t = memory.take(M * H1);
   transpose(H1, M, w1_item, w1t);
@@ -291,9 +299,11 @@ extern "C" void neumf_item_half(int n, const float* item_mlp, const float* w1_it
 }
 
 // One Adam step into new memory. `new1` and `new2` are 1 - β; `rate` and `root` correct the bias of m and v.
-extern "C" void adam(int n, const float* __restrict value, const float* __restrict gradient, const float* __restrict m,
-                     const float* __restrict v, float new1, float beta2, float new2, float eps, float rate, float root,
-                     float* __restrict new_value, float* __restrict new_m, float* __restrict new_v) {
+extern "C" void adam(
+    int n, const float* __restrict value /*[n]*/, const float* __restrict gradient /*[n]*/,
+    const float* __restrict m /*[n]*/, const float* __restrict v /*[n]*/, float new1, float beta2, float new2,
+    float eps, float rate, float root, float* __restrict new_value /*[n]*/, float* __restrict new_m /*[n]*/,
+    float* __restrict new_v /*[n]*/) {
   for (int i = 0; i < n; i++) {
     const float g = gradient[i];
     new_m[i] = m[i] + new1 * (g - m[i]);

@@ -1,0 +1,161 @@
+"""Files written whole or not at all, tensors without pickles, and folders kept to one process."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import fedrecgel
+from fedrecgel.errors import RunFolderError, StorageError
+from fedrecgel.storage import lock_folder, read_tensors, write_atomically, write_tensors
+
+TENSORS = {"odd": torch.arange(7.0), "step": torch.tensor(3.0), "turned": torch.arange(12.0).reshape(4, 3).T}
+HOLDER = """import sys
+from pathlib import Path
+from fedrecgel.storage import lock_folder
+with lock_folder(Path(sys.argv[1]), Path(sys.argv[1], ".lock")):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_tensors_and_their_description_come_back(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "file", TENSORS, {"round": 1, "best": 0.1 + 0.2})
+    found, about = read_tensors(tmp_path / "file")
+    assert about == {"round": 1, "best": 0.1 + 0.2}
+    assert set(found) == set(TENSORS)
+    assert all(torch.equal(found[name], value) for name, value in TENSORS.items())
+
+
+def test_tensors_come_back_aligned(tmp_path: Path) -> None:
+    """Products with misaligned tensors differ in the last bits, and a resumed run would drift from an unbroken one."""
+    write_tensors(tmp_path / "file", {**TENSORS, "more": torch.zeros(100)}, {})
+    found, _ = read_tensors(tmp_path / "file")
+    assert {value.data_ptr() % 64 for value in found.values()} == {0}
+
+
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    write_tensors(path, TENSORS, {"round": 1})
+    before = path.read_bytes()
+
+    def full_disk(temporary: Path) -> None:
+        temporary.write_bytes(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(StorageError, match=r"state' could not be written: .*No space left.*untouched"):
+        write_atomically(path, full_disk)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_any_failure_leaves_no_temporary_file(tmp_path: Path) -> None:
+    def interrupted(temporary: Path) -> None:
+        temporary.write_bytes(b"half of it")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "state", interrupted)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("left", ["folder", "file"])
+def test_the_next_try_clears_what_a_killed_writer_left(tmp_path: Path, left: str) -> None:
+    """Also temporary files of the library that writes, whose names only that library knows."""
+    rooms: list[Path] = []
+
+    def killed(temporary: Path) -> None:
+        rooms.append(temporary.parent)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "state", killed)
+    if left == "folder":
+        rooms[0].mkdir()
+        (rooms[0] / ".tmpXeQ3fz").write_bytes(b"half of it")
+    else:
+        rooms[0].write_bytes(b"half of it")
+    write_tensors(tmp_path / "state", TENSORS, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+
+
+def test_readers_never_see_half_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    path.write_text("old")
+
+    def write(temporary: Path) -> None:
+        temporary.write_text("new")
+        assert path.read_text() == "old"
+        assert path.parent in temporary.parents  # renaming is atomic only within one file system
+
+    write_atomically(path, write)
+    assert path.read_text() == "new"
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match="could not be written"):
+        write_tensors(tmp_path / "file" / "state", TENSORS, {})
+
+
+def test_a_folder_is_kept_to_one_process_until_that_ends_however_it_ends(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline().strip() == b"locked"
+        with (
+            pytest.raises(RunFolderError, match=r"Another process is writing to '.*'\. Choose another --out\."),
+            lock_folder(tmp_path, tmp_path / ".lock"),
+        ):
+            pass
+        holder.kill()
+    with lock_folder(tmp_path, tmp_path / ".lock"):
+        pass
+
+
+def test_a_lock_is_held_once_also_within_a_process(tmp_path: Path) -> None:
+    place = tmp_path / "deep" / ".lock"
+    with (
+        lock_folder(tmp_path, place),
+        pytest.raises(RunFolderError, match="Another process"),
+        lock_folder(tmp_path, place),
+    ):
+        pass
+    with pytest.raises(ZeroDivisionError), lock_folder(tmp_path, place):
+        raise ZeroDivisionError
+    with lock_folder(tmp_path, place):
+        pass
+
+
+@pytest.mark.parametrize("obstacle", ["a file above", "a folder in its place", "a read-only folder"])
+def test_a_lock_that_cannot_be_written(tmp_path: Path, obstacle: str) -> None:
+    place = tmp_path / "run" / ".lock"
+    if obstacle == "a file above":
+        place.parent.write_text("in the way")
+    elif obstacle == "a folder in its place":
+        place.mkdir(parents=True)
+    else:
+        if os.name != "posix" or os.geteuid() == 0:
+            pytest.skip("the administrator may write everywhere")
+        place.parent.mkdir(mode=0o500)
+    wanted = rf"'{place.parent}' could not be written: .*\. Choose another --out\."
+    with pytest.raises(StorageError, match=wanted), lock_folder(place.parent, place):
+        pass
+
+
+def test_no_pickle_anywhere() -> None:
+    unsafe = {"pickle", "cPickle", "dill", "joblib", "shelve", "cloudpickle"}
+    for path in Path(fedrecgel.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
+            if isinstance(node, ast.ImportFrom):
+                names = {node.module or ""}
+            assert not {name.split(".")[0] for name in names} & unsafe, path
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                assert (node.value.id, node.attr) not in {("torch", "load"), ("torch", "save")}, path
