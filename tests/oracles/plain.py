@@ -191,8 +191,9 @@ def first_server(engine: LocalEngine, scale: float = 1.0) -> Server:
     return replace(server, shared=shared)
 
 
-def assert_close(found: Tensor, wanted: Tensor, what: str, tolerance: float = TOLERANCE) -> None:
+def assert_close(found: Tensor | None, wanted: Tensor, what: str, tolerance: float = TOLERANCE) -> None:
     """Equal but for another order of summation."""
+    assert found is not None, what
     assert found.shape == wanted.shape, what
     assert torch.isfinite(wanted).all(), f"{what}: the oracle itself left the numbers"
     if found.numel():
