@@ -4,11 +4,9 @@ from fedrecgel.data.federation import ClientBatch
 from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import (
-    Centralised,
     ClientResult,
     Download,
     Fraction,
-    HistorySent,
     Inbox,
     Method,
     Need,
@@ -20,6 +18,7 @@ from fedrecgel.methods.base import (
     Upload,
     local_epochs,
 )
+from fedrecgel.methods.histories import Centralised, HistorySent
 from fedrecgel.tables import NO_TABLE, PersonalTable, StackedTable, State
 from fedrecgel.tensors import Ids, Tensors
 

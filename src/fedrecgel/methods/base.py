@@ -21,7 +21,6 @@ from torch import Tensor
 from fedrecgel.data.federation import ClientBatch
 from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
-from fedrecgel.numerics.counts import CountMatrix
 from fedrecgel.tables import Index, ItemTable, State
 from fedrecgel.tensors import Factors, Ids, Summed, Tensors, n_bytes
 
@@ -254,54 +253,3 @@ def local_epochs(
             losses += loss
             batches += active
     return state, losses / batches.clamp(min=1)
-
-
-@dataclass(frozen=True, kw_only=True)
-class HistorySent(Method):
-    """Base of methods whose clients send how often each of their items occurs, and learn nothing of their own."""
-
-    one_round: ClassVar[bool] = True
-
-    fraction: Fraction = 1.0
-    """Share of clients drawn each round; the others' histories are left out."""
-
-    @property
-    def samples_negatives(self) -> bool:
-        """Own items are all there is."""
-        return False
-
-    def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
-        """Nothing private is learnt."""
-        return State()
-
-    def client_update(
-        self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws
-    ) -> ClientResult:
-        """Send how often each item occurs in the own training rows."""
-        (name,) = self.sends
-        counts = batch.row_counts.to(batch.labels.dtype).unsqueeze(2)
-        ones = torch.ones(len(batch.ids), dtype=counts.dtype, device=counts.device)
-        return ClientResult(private, Upload(batch.ids, {}, {name: counts}, batch.rows, ones))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Centralised(HistorySent):
-    """Base of ceilings: every client hands over its history, and the server fits to all of them at once."""
-
-    kind: ClassVar[Literal["federated", "reference", "centralised"]] = "centralised"
-    sends: ClassVar[frozenset[str]] = frozenset({"interactions"})
-
-    @property
-    def server_needs(self) -> Need:
-        """Every history: nothing is federated here."""
-        return Need.EACH
-
-    def server_update(self, server: Server, inbox: Inbox, round: int, draws: Draws) -> Server:
-        """Fit to the histories of this round's cohort."""
-        sent = ((upload.ids, upload.at, upload.rows["interactions"]) for upload in inbox.each())
-        seen = CountMatrix.from_uploads(sent, len(inbox.total()["interactions"]))
-        return Server(self.fit(seen, server.shared))
-
-    @abstractmethod
-    def fit(self, seen: CountMatrix, shared: Tensors) -> Tensors:
-        """New shared tensors from all histories, one row of counts per client, and the last ones."""

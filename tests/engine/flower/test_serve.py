@@ -13,11 +13,13 @@ from tests.builders import random_split
 from tests.engine.flower.faults import Failing
 from tests.engine.flower.inprocess import InProcess, config_of, same, served, shards_in
 
+from fedrecgel.engine.flower.node import Node
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
-from fedrecgel.errors import RunError
+from fedrecgel.errors import ConfigError, RunError
 from fedrecgel.methods import METHODS
 from fedrecgel.runs.config import Config
+from fedrecgel.runs.flower import work_of
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.result import Result
 from fedrecgel.runs.training import train_config
@@ -171,3 +173,14 @@ def test_a_run_continues_without_a_node_that_always_fails(tmp_path: Path) -> Non
     assert [json.loads(line)["clients"] for line in lines] == [line["clients"] for line in result.history]
     assert all(line["refused"]["error"] == line["dropped"] for line in result.history if line["dropped"])
     assert sum(line["dropped"] for line in result.history) > 0
+
+
+def test_a_real_node_imports_no_file_that_a_server_names(tmp_path: Path) -> None:
+    """In a simulation the user wrote the file; a node elsewhere runs what is installed on it."""
+    file = tmp_path / "mine.py"
+    file.write_text("raise SystemExit('this file must not be run')\n")
+    (place,) = write_shards(SPLIT, tmp_path / "shards", 1)
+    node = Node(place, work_of, simulated=False)
+    work = json.dumps({"method": {"name": f"{file}:Mine"}})
+    with pytest.raises(ConfigError, match=r"A node runs methods that are installed on it. Found 'Mine' in a file"):
+        node.answer("train", Letter({"run": "a-run", "round": 0, "work": work}, {"ids": torch.tensor([0])}))

@@ -101,7 +101,8 @@ def client_app(work_of: Callable[[str], Work]) -> ClientApp:
 
     def answer(kind: str, message: Message, context: Context) -> Message:
         try:
-            letter = Node(_shard_of(context), work_of).answer(kind, from_records(message.content))
+            node = Node(_shard_of(context), work_of, simulated="shard" not in context.node_config)
+            letter = node.answer(kind, from_records(message.content))
         except Exception as error:  # the server should learn why, whatever it was
             log.exception("This node could not answer '%s'", kind)
             known = isinstance(error, FedrecgelError)

@@ -6,6 +6,7 @@ device half of the channel: the sum over its users where the server needs a sum,
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,8 +27,9 @@ from fedrecgel.engine.flower.shard import DATA, Shard, read_shard
 from fedrecgel.engine.flower.wire import Letter, unpack_download
 from fedrecgel.engine.gate import GateSettings
 from fedrecgel.engine.local import LocalEngine, LocalSettings
-from fedrecgel.errors import DataError
+from fedrecgel.errors import ConfigError, DataError
 from fedrecgel.methods.base import Method, Problem
+from fedrecgel.methods.outside import GROUP, is_outside, method_label
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,9 @@ class Work:
 class Node:
     """The users of one shard."""
 
-    def __init__(self, place: Path, work_of: Callable[[str], Work]) -> None:
+    def __init__(self, place: Path, work_of: Callable[[str], Work], *, simulated: bool = True) -> None:
         self._folder = place.parent if place.name == DATA else place
-        self._work_of = work_of
+        self._work_of, self._simulated = work_of, simulated
 
     def answer(self, kind: str, letter: Letter) -> Letter:
         """Do what a letter asks for: "hello", "prepare", "train" or "rank"."""
@@ -60,6 +62,8 @@ class Node:
         strangers = int((~torch.isin(letter.tensors["ids"], shard.users)).sum())
         if strangers:
             raise DataError(f"A node should host every client it is asked for. {strangers} of these live elsewhere.")
+        if not self._simulated:
+            _refuse_files(letter.about["work"])
         work = self._work_of(letter.about["work"])
         draws = Draws(work.seed, secret=token_hex(16))
         problem = Problem(shard.split.n_users, shard.split.n_items, work.dtype)
@@ -74,6 +78,16 @@ class Node:
                 store.merge()
             return _train(engine, store, folder, letter)
         return _rank(engine, letter)
+
+
+def _refuse_files(work: str) -> None:
+    """A server in the simulation is the user who wrote the file; elsewhere it must not choose what a node imports."""
+    name = str(json.loads(work)["method"]["name"])
+    if is_outside(name):
+        raise ConfigError(
+            f"A node runs methods that are installed on it. Found '{method_label(name)}' in a file: install it as a "
+            f"package that announces it under the entry-point group '{GROUP}'."
+        )
 
 
 def _prepare(work: Work, draws: Draws, folder: Path, problem: Problem, letter: Letter) -> Letter:
