@@ -49,7 +49,8 @@ def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
 def test_the_commands_of_the_readme_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one folder, as a reader would type them, with one round each; published data only where it is."""
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    for folder in ("configs", "examples"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
     rows = "".join(f"u{user},i{(7 * user + 3 * k) % 150}\n" for user in range(20) for k in range(8))
     (tmp_path / "mine.csv").write_text("user,item\n" + rows)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
