@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,7 @@ from fedrecgel.engine.run import Round, run
 from fedrecgel.errors import RunError, RunFolderError
 from fedrecgel.evaluation.metrics import is_metric, metrics
 from fedrecgel.methods.base import Problem, Server
-from fedrecgel.models.kernels import allow_kernels
+from fedrecgel.models.kernels import with_kernels
 from fedrecgel.runs.config import Config, MethodSettings, check_device
 from fedrecgel.runs.folder import RunFolder, run_fingerprint
 from fedrecgel.runs.host import Hosting, simulated
@@ -120,7 +120,7 @@ class Training:
         started = time.perf_counter()
         every = self.config.checkpoint.every
         rounds = run(self.method, self.engine, self.server, self.config.run.rounds, self.draws, start=self.round)
-        for finished in self._with_kernels(rounds):
+        for finished in with_kernels(rounds, self.accelerated):  # the server's step, too
             seconds = time.perf_counter() - started
             line = self._record(finished, seconds)
             self.seconds_total += time.perf_counter() - started
@@ -133,15 +133,6 @@ class Training:
                 raise Interrupted(self.round)
             self.seconds_total += time.perf_counter() - started
             started = time.perf_counter()
-
-    def _with_kernels(self, rounds: Iterator[Round]) -> Iterator[Round]:
-        """The same rounds; the server's step, too, may take a compiled back end."""
-        while True:
-            with allow_kernels(self.accelerated):
-                finished = next(rounds, None)
-            if finished is None:
-                return
-            yield finished
 
     def _record(self, finished: Round, seconds: float) -> Line:
         """Take over a finished round: check it, evaluate it when due, write its line."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
 from torch import Tensor
 
 from fedrecgel.models.kernels.compiler import usable
 
+T = TypeVar("T")
 _allowed: ContextVar[bool] = ContextVar("compiled kernels are allowed", default=False)
 
 
@@ -21,6 +23,17 @@ def allow_kernels(allowed: bool) -> Iterator[None]:
         yield
     finally:
         _allowed.reset(before)
+
+
+def with_kernels(values: Iterator[T], allowed: bool) -> Iterator[T]:
+    """The same values, each made inside `allow_kernels`; what the caller does between them is not."""
+    while True:
+        with allow_kernels(allowed):
+            try:
+                value = next(values)
+            except StopIteration:
+                return
+        yield value
 
 
 def kernels_allowed(like: Tensor) -> bool:
