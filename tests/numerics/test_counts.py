@@ -29,7 +29,7 @@ def test_it_is_the_dense_matrix(seed: int, n_rows: int, n_columns: int, share: f
     matrix = matrix_of(dense)
     assert (matrix.n_rows, matrix.n_columns) == (n_rows, n_columns)
     assert torch.equal(matrix.sparse().to_dense(), dense)
-    assert torch.equal(matrix.transposed().sparse().to_dense(), dense.T)
+    assert torch.equal(matrix.transpose().sparse().to_dense(), dense.T)
     assert torch.equal(matrix.binary().sparse().to_dense(), (dense > 0).double())
     first = int(generator.integers(0, n_rows + 1))
     assert torch.equal(matrix.part(first, n_rows).sparse().to_dense(), dense[first:])

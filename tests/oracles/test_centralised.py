@@ -108,6 +108,6 @@ def test_every_turn_of_ials_lowers_the_loss() -> None:
     for _ in range(3):
         user = method.solve(fixed, fixed.mT @ fixed, seen)
         losses.append(oracle.weighted_loss(met, user.numpy(), fixed.numpy(), 5.0, 2.0))
-        fixed = method.solve(user, user.mT @ user, seen.transposed())
+        fixed = method.solve(user, user.mT @ user, seen.transpose())
         losses.append(oracle.weighted_loss(met, user.numpy(), fixed.numpy(), 5.0, 2.0))
     assert all(after < before for before, after in pairwise(losses))

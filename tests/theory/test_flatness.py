@@ -18,7 +18,7 @@ from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.runs.result import Result
 from fedrecgel.runs.training import Interrupted
 from fedrecgel.theory.flatness import FlatnessSettings, direction, measure_flatness, norm, surface, top_eigenvalue
-from fedrecgel.theory.shared_loss import SharedLoss, moved_by
+from fedrecgel.theory.shared_loss import SharedLoss, move_by
 
 SPLIT = random_split(n_users=8, n_items=120)
 SMALL = FlatnessSettings(magnitudes=(1.0, 0.1), grid=3, clients=8, directions=4)
@@ -101,7 +101,7 @@ def test_a_surface_is_the_loss_at_its_points(result: Result) -> None:
     first, second = (direction(loss.shared, "unit", number) for number in (0, 1))
     drawn = surface(loss, first, second, 2.0, 3)
     assert drawn.loss[1][1] == pytest.approx(loss.value(loss.shared))
-    corner = moved_by(loss.shared, (first, 2.0), (second, -2.0))  # rows over b, columns over a
+    corner = move_by(loss.shared, (first, 2.0), (second, -2.0))  # rows over b, columns over a
     assert drawn.loss[0][2] == pytest.approx(loss.value(corner))
     values = [value for row in drawn.loss for value in row if value is not None]
     assert drawn.average == pytest.approx(sum(values) / 9)

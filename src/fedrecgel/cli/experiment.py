@@ -69,7 +69,8 @@ def _add_options(parser: ArgumentParser, kind: type[Experiment]) -> None:
         add(own.flag, metavar=own.metavar, help=own.help, default=own.default, type=type(own.default or ""))
     if kind.settings is not None:
         add("--settings", default=kind.settings, metavar="NAME", help=f"of {', '.join(SETTINGS)}")
-    add("--seeds", type=int, default=5, metavar="N", help="seeds 0 … N-1 (default 5)")
+    seeds = kind.usual_seeds
+    add("--seeds", type=int, default=seeds, metavar="N", help=f"seeds 0 … N-1 (default {seeds})")
     add("--rounds", type=int, metavar="N", help="rounds of every federated method")
     add("--out", default=OUT, metavar="DIR", help=f"experiments' folder (default {OUT})")
     add("--configs", default=CONFIGS, metavar="DIR", help=f"folder of configs (default {CONFIGS})")

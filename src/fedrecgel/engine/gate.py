@@ -53,7 +53,7 @@ def sift(result: ClientResult, settings: GateSettings) -> ClientResult:
     if any(isinstance(value, Summed) for value in result.upload.dense.values()):
         good = torch.zeros_like(good)
     loss = None if result.loss is None else result.loss[good]
-    return ClientResult(result.private.of(good.nonzero()[:, 0]), chosen(result.upload, good), loss)
+    return ClientResult(result.private.of(good.nonzero()[:, 0]), choose(result.upload, good), loss)
 
 
 def admissible(upload: Upload, settings: GateSettings) -> Bool[Tensor, " C"]:
@@ -100,7 +100,7 @@ def _length(value: Tensor) -> Float[Tensor, " C"]:
     return found
 
 
-def chosen(upload: Upload, good: Bool[Tensor, " C"]) -> Upload:
+def choose(upload: Upload, good: Bool[Tensor, " C"]) -> Upload:
     """The uploads of some clients; of a sum taken early nothing remains unless all are chosen."""
     dense: dict[str, Tensor | Factors | Summed] = {}
     for name, value in upload.dense.items():

@@ -89,17 +89,17 @@ class CoFedRec(fed.Method):
         """No labels and no groups yet."""
         labels = torch.full((problem.n_items,), UNLABELLED, dtype=torch.int64, device=problem.device)
         group_of = torch.full((problem.n_clients,), fed.NO_TABLE, dtype=torch.int64, device=problem.device)
-        groups = self._stored(problem.tensor(torch.zeros(0, problem.n_items, self.dim)))
+        groups = self._store(problem.tensor(torch.zeros(0, problem.n_items, self.dim)))
         return fed.Server({"labels": labels, "groups": groups, "group_of": group_of})
 
-    def _stored(self, table: Tensor) -> Tensor:
+    def _store(self, table: Tensor) -> Tensor:
         return table.to(torch.bfloat16) if self.storage == "bfloat16" else table
 
     def init_clients(self, problem: fed.Problem, ids: fed.Ids, draws: fed.Draws) -> fed.State:
         """The same score function and table, N(0, 1), for all."""
         layer = problem.tensor(linear_start(self.dim, (self.dim + 1,), draws.generator("init/score")))
         start = problem.tensor(draws.generator("init/items").standard_normal((problem.n_items, self.dim)))
-        return fed.State.start(len(ids), {"w": layer[:-1], "b": layer[-1], "items": self._stored(start)})
+        return fed.State.start(len(ids), {"w": layer[:-1], "b": layer[-1], "items": self._store(start)})
 
     def broadcast(self, server: fed.Server, ids: fed.Ids) -> fed.Download:
         """Item labels for all; the group's table for clients that were in a group since they last trained."""
@@ -133,7 +133,7 @@ class CoFedRec(fed.Method):
 
         start = (private["w"], private["b"])
         (w, b), loss = fed.local_epochs(step, start, batch, self.epochs, self.batch_size, round, draws)
-        kept = self._stored(table)
+        kept = self._store(table)
         upload = fed.Upload(batch.ids, {"items": kept}, {}, batch.rows[:, :0], torch.ones_like(b))
         return fed.ClientResult(fed.State({"w": w, "b": b, "items": kept}), upload, loss)
 

@@ -71,7 +71,7 @@ def _inverse_columns(x: CountMatrix, reg: float) -> Iterator[tuple[int, int, Flo
         for first, last in blocks_of(x.n_columns):
             yield first, last, inverse[:, first:last]
         return
-    by_item = x.transposed()
+    by_item = x.transpose()
     inverse, whole = _ridge_inverse(by_item, reg), by_item.sparse()
     for first, last in blocks_of(x.n_columns):
         half = torch.sparse.mm(by_item.part(first, last).sparse(), inverse)

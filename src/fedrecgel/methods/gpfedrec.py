@@ -165,7 +165,7 @@ class GPFedRec(fed.Method):
         table[mine, batch.rows[batch.row_mask]] = rows[batch.row_mask].to(table.dtype)
         upload = fed.Upload(batch.ids, {"pull": pulled}, {"items": sent}, batch.rows, torch.ones_like(pulled))
         if self.noise > 0:
-            upload = self._noised(upload, table - everything, round, draws)
+            upload = self._add_noise(upload, table - everything, round, draws)
         tensors = {**own, "items": table, "trained": private["trained"] + 1}
         return fed.ClientResult(fed.State(tensors), upload, loss)
 
@@ -180,7 +180,9 @@ class GPFedRec(fed.Method):
             table[client] = torch.lerp(everything, guide, way)
         return table
 
-    def _noised(self, upload: fed.Upload, change: Float[Tensor, "C n d"], round: int, draws: fed.Draws) -> fed.Upload:
+    def _add_noise(
+        self, upload: fed.Upload, change: Float[Tensor, "C n d"], round: int, draws: fed.Draws
+    ) -> fed.Upload:
         """The whole change with noise on every entry; nothing is sent without noise, so the pull is not sent."""
         noise = self.noise * draws.hidden.laplace("noise", round, upload.ids.numpy(), change[0].numel())
         everywhere = torch.arange(change.shape[1], device=change.device).expand(len(change), -1)

@@ -57,7 +57,7 @@ class IALS(fed.Centralised):
 
     def fit(self, seen: CountMatrix, shared: fed.Tensors) -> fed.Tensors:
         """Users from items, items from users, and again."""
-        by_item, item = seen.transposed(), shared["item"].double()
+        by_item, item = seen.transpose(), shared["item"].double()
         for _ in range(self.iterations):
             user = self.solve(item, item.mT @ item, seen)  # Eq. 4
             item = self.solve(user, user.mT @ user, by_item)  # Eq. 5

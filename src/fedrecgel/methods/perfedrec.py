@@ -176,14 +176,14 @@ class PerFedRec(fed.Method):
         local = -self.local_lr * d_rows / (d_rows.abs() + EPS)  # Adam's first step
         table = fed.PersonalTable.common(private.tables["local"].bases[0], len(user))
         table = table.with_rows(batch.rows, batch.row_mask, local)
-        noised = self._noised(upload, len(down.shared["items"]), round, draws)
+        noised = self._add_noise(upload, len(down.shared["items"]), round, draws)
         return fed.ClientResult(fed.State(tensors, {"local": table}), noised, loss + 0.5 * decay * norms)
 
     def _hop(self, own: Bool[Tensor, "C P"], degree: Float[Tensor, "C K"]) -> Hop:
         """Half of a vector and half of the mean of its neighbourhood; in the released code, 1/4 and 3/4."""
         return Hop.over(0.25 if self.propagation == "native" else 0.5, own, degree)
 
-    def _noised(self, upload: fed.Upload, n_items: int, round: int, draws: fed.Draws) -> fed.Upload:
+    def _add_noise(self, upload: fed.Upload, n_items: int, round: int, draws: fed.Draws) -> fed.Upload:
         """Laplace noise on the gradients of random items."""
         if self.noise == 0 or self.noise_rows == 0:
             return upload
@@ -211,7 +211,7 @@ class PerFedRec(fed.Method):
         users, known = kept["users"].clone(), kept["known"].clone()
         for upload in inbox.each():
             users[upload.ids], known[upload.ids] = torch.as_tensor(upload.dense["user"]), True
-        label, centres = self._clustered(users, known, kept["centres"], draws)
+        label, centres = self._cluster(users, known, kept["centres"], draws)
         new_shared = {name: shared[name] + total[name] for name in ("neighbours", "degree")}
         new_shared |= {"models": models, "trained_on": shared["models"]}
         new_shared |= {"label": label, "trained_label": shared["label"]}
@@ -232,7 +232,7 @@ class PerFedRec(fed.Method):
             members[GLOBAL] += len(label)
         return sums / members.clamp(min=1)[:, None, None], members
 
-    def _clustered(
+    def _cluster(
         self, users: Float[Tensor, "m d"], known: Bool[Tensor, " m"], before: Float[Tensor, "k d"], draws: fed.Draws
     ) -> tuple[Int[Tensor, " m"], Float[Tensor, "c d"]]:
         """Labels 1 … K of the users known so far, numbered as before."""
@@ -255,11 +255,11 @@ class PerFedRec(fed.Method):
         models = [down.shared["items"][both], down.tables["model"].rows(both), local]
         here = torch.ones_like(down.each["label"], dtype=torch.bool)
         counts = [here, down.each["label"] != GLOBAL, private["round"] == down.shared["round"]]
-        predicted = [self._predicted(private["user"], rows, own, down.shared, items) for rows in models]
+        predicted = [self._predict(private["user"], rows, own, down.shared, items) for rows in models]
         used = torch.stack(counts)[:, :, None].to(predicted[0].dtype)
         return (torch.stack(predicted) * used).sum(0) / used.sum(0)
 
-    def _predicted(
+    def _predict(
         self, user: Float[Tensor, "C d"], rows: Tensor, own: Bool[Tensor, "C P"], shared: fed.Tensors, items: Tensor
     ) -> Float[Tensor, "C M"]:
         """û·v̂_j under one model; in the released code, u·v_j."""

@@ -76,7 +76,7 @@ class CountMatrix:
         """Every count is one."""
         return replace(self, counts=torch.ones_like(self.counts))
 
-    def transposed(self) -> CountMatrix:
+    def transpose(self) -> CountMatrix:
         """Rows and columns exchanged."""
         return self.from_entries(self.at, self.owners, self.counts, (self.n_columns, self.n_rows))
 
@@ -100,7 +100,7 @@ def blocks_of(n: int) -> Iterator[tuple[int, int]]:
 
 def gram_columns(matrix: CountMatrix) -> Iterator[tuple[int, int, Float[Tensor, "n b"]]]:
     """Columns first … last - 1 of XᵀX, a block at a time."""
-    columns = matrix.transposed()
+    columns = matrix.transpose()
     whole = columns.sparse()
     for first, last in blocks_of(matrix.n_columns):
         yield first, last, torch.sparse.mm(whole, columns.part(first, last).sparse().to_dense().mT)

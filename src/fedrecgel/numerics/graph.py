@@ -29,7 +29,7 @@ def cosines(blocks: Iterable[Float[Tensor, "n _ d"]]) -> Float[Tensor, "n n"]:
         products = part if products is None else products + part
     if products is None:
         raise ValueError("there should be at least one block")
-    return _normalised(products)
+    return _normalise(products)
 
 
 def projected_cosines(
@@ -53,10 +53,10 @@ def projected_cosines(
             first, place = part.stop, (place + size) % width
     if sums is None:
         raise ValueError("there should be at least one block")
-    return _normalised(sums.double() @ sums.double().T)
+    return _normalise(sums.double() @ sums.double().T)
 
 
-def _normalised(products: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
+def _normalise(products: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
     lengths = products.diagonal().clamp(min=1e-24).sqrt()
     return products / lengths[:, None] / lengths[None, :]
 

@@ -97,7 +97,7 @@ def collect(root: Path) -> Collected:
     Raises:
         RunFolderError: there is no finished run in it.
     """
-    records = list(ResultsLog(root).read().values()) or list(_scanned(root))
+    records = list(ResultsLog(root).read().values()) or list(_scan(root))
     if not any(record.status == "finished" for record in records):
         raise RunFolderError(f"'{root}' should hold finished runs. Found none; make some with `fedrecgel experiment`.")
     data = {path.stem: _json(path) for path in sorted((root / "data").glob("*.json"))}
@@ -129,7 +129,7 @@ def _json(path: Path) -> dict[str, Any]:
     return found
 
 
-def _scanned(root: Path) -> Iterable[Record]:
+def _scan(root: Path) -> Iterable[Record]:
     """Records of run folders that no experiment wrote."""
     for summary in sorted(root.rglob("summary.json")):
         folder = summary.parent

@@ -21,7 +21,7 @@ from fedrecgel.engine.flower.disk import DiskStore
 from fedrecgel.engine.flower.engine import FlowerEngine
 from fedrecgel.engine.flower.node import Work
 from fedrecgel.engine.flower.roster import Roster
-from fedrecgel.engine.flower.shard import blank_split, read_shard, rejoined, write_shards
+from fedrecgel.engine.flower.shard import blank_split, read_shard, rejoin, write_shards
 from fedrecgel.engine.flower.superlink import Connection, connected
 from fedrecgel.engine.flower.wire import Courier
 from fedrecgel.engine.store import ClientStore
@@ -76,7 +76,7 @@ def serve(courier: Courier, order: Mapping[str, Any]) -> None:
         folder,
         resume=order["resume"],
         host=host,
-        complete=(lambda result: _gathered(result, Path(shards), name)) if shards else (lambda result: result),
+        complete=(lambda result: _gather(result, Path(shards), name)) if shards else (lambda result: result),
     )
 
 
@@ -94,7 +94,7 @@ def _name_on_nodes(name: str, config: Config) -> str:
     return f"{name}-{re.sub('[^0-9a-z]+', '-', method_label(config.method.name).lower())}"
 
 
-def _gathered(result: Result, shards: Path, name: str) -> Result:
+def _gather(result: Result, shards: Path, name: str) -> Result:
     """A simulation's result with what its nodes kept: here, and only here, they share a disk with the server."""
     config, rounds = result.config, int(result.clients["rounds"])
     method, draws = config.method.build(), Draws(config.run.seed)
@@ -107,7 +107,7 @@ def _gathered(result: Result, shards: Path, name: str) -> Result:
         ids = store.trained()
         if len(ids):
             everyone.write(ids, store.read(ids))
-    train, user_ids = rejoined(nodes)
+    train, user_ids = rejoin(nodes)
     return replace(result, clients=everyone.everyone(), train=train, user_ids=user_ids)
 
 

@@ -103,7 +103,7 @@ def write_recommendations(result: Result, path: Path, k: int = 10) -> int:
     def write(temporary: Path) -> None:
         nonlocal n_rows
         with make(str(temporary), schema) as writer:
-            for best in _gathered(best_items(result, range(len(user_ids)), k)):
+            for best in _gather(best_items(result, range(len(user_ids)), k)):
                 users, ranks, items, scores = (column.numpy() for column in best)
                 values = [user_ids.take(pa.array(users)), ranks, item_ids.take(pa.array(items)), scores]
                 cast = [pa.array(v).cast(kind) for v, kind in zip(values, schema.types, strict=True)]
@@ -114,7 +114,7 @@ def write_recommendations(result: Result, path: Path, k: int = 10) -> int:
     return n_rows
 
 
-def _gathered(blocks: Iterator[Best]) -> Iterator[Best]:
+def _gather(blocks: Iterator[Best]) -> Iterator[Best]:
     """The same rows in fewer, larger blocks."""
     waiting: list[Best] = []
     for block in blocks:

@@ -103,6 +103,8 @@ class Experiment(ABC):
     """Those it can be made of; None for any."""
     settings: ClassVar[str | None] = "published"
     """The default of --settings; None if it has no such option."""
+    usual_seeds: ClassVar[int] = 5
+    """The default of --seeds."""
     page_place: ClassVar[int] = 90
     """Sections stand in this order; those below 25 come before the training curves."""
     findings_place: ClassVar[int] = 90

@@ -197,10 +197,11 @@ class LandscapeExperiment(Experiment):
     )
     options = (
         Option("--normalisation", "NAME", "of the random directions, of unit, filter", "unit,filter"),
-        Option("--grid-points", "N", "per axis of a surface", USUAL.grid),
-        Option("--clients", "N", "whose examples are the loss", USUAL.clients),
+        Option("--grid-points", "N", f"per axis of a surface (default {USUAL.grid})", USUAL.grid),
+        Option("--clients", "N", f"whose examples are the loss (default {USUAL.clients})", USUAL.clients),
     )
     methods = METHODS_COMPARED
+    usual_seeds = 3
     page_place = 50
 
     @cached_property

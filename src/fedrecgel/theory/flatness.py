@@ -29,7 +29,7 @@ from fedrecgel.draws import Draws
 from fedrecgel.runs.result import Result
 from fedrecgel.runs.training import Interrupted
 from fedrecgel.tensors import Tensors
-from fedrecgel.theory.shared_loss import SharedLoss, moved_by
+from fedrecgel.theory.shared_loss import SharedLoss, move_by
 
 Normalisation = Literal["unit", "filter"]
 MAGNITUDES = (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4)
@@ -45,7 +45,7 @@ class FlatnessSettings:
     magnitudes: tuple[float, ...] = MAGNITUDES
     grid: int = 15
     """Points along each axis of a surface, odd, so that the model itself is one of them; 0 draws none."""
-    clients: int = 200
+    clients: int = 50
     """Clients whose examples make up the loss, drawn once; all if there are fewer."""
     directions: int = 10
     """Random directions of the expected rise."""
@@ -139,7 +139,7 @@ def direction(shared: Tensors, normalisation: str, number: int) -> Tensors:
         for name in sorted(shared)
     }
     if normalisation == "unit":
-        return scaled(drawn, 1 / norm(drawn))
+        return scale(drawn, 1 / norm(drawn))
     return {
         name: value * (_row_norm(shared[name]) / _row_norm(value).clamp(min=1e-12)) for name, value in drawn.items()
     }
@@ -165,7 +165,7 @@ def norm(values: Tensors) -> float:
     return math.sqrt(sum(float(value.double().square().sum()) for value in values.values()))
 
 
-def scaled(values: Tensors, by: float) -> Tensors:
+def scale(values: Tensors, by: float) -> Tensors:
     """All tensors times a number."""
     return {name: value * by for name, value in values.items()}
 
@@ -189,18 +189,18 @@ def _power_iteration(loss: SharedLoss, shift: float, limit: int, tolerance: floa
     for step in range(1, limit + 1):
         image = loss.hessian_times(vector)
         quotient = sum(float((image[name] * vector[name]).double().sum()) for name in image)
-        image = moved_by(image, (vector, -shift))
+        image = move_by(image, (vector, -shift))
         length = norm(image)
         if length == 0 or abs(quotient - value) <= tolerance * abs(quotient):
             return quotient, step
-        value, vector = quotient, scaled(image, 1 / length)
+        value, vector = quotient, scale(image, 1 / length)
     return value, limit
 
 
 def _rises(loss: SharedLoss, centre: float, gradient: Tensors, n_directions: int) -> list[Rise]:
     length = norm(gradient)
     along = [direction(loss.shared, "unit", 100 + number) for number in range(n_directions)]
-    along += [scaled(gradient, 1 / length)] if length else []
+    along += [scale(gradient, 1 / length)] if length else []
     values = loss.values([((towards, radius),) for radius in RADII for towards in along])
     found = []
     for number, radius in enumerate(RADII):

@@ -84,7 +84,7 @@ class SharedLoss:
 
     def values(self, moves: Sequence[Move]) -> list[float]:
         """The loss at many points around the model, several at a time."""
-        return list(self._workers.map(lambda move: self.value(moved_by(self.shared, *move)), moves))
+        return list(self._workers.map(lambda move: self.value(move_by(self.shared, *move)), moves))
 
     def gradient(self) -> Tensors:
         """At the model."""
@@ -120,7 +120,7 @@ class SharedLoss:
         return [part for part in parts if part]
 
 
-def moved_by(shared: Tensors, *steps: tuple[Tensors, float]) -> Tensors:
+def move_by(shared: Tensors, *steps: tuple[Tensors, float]) -> Tensors:
     """θ + Σ a d."""
     moved = dict(shared)
     for along, length in steps:

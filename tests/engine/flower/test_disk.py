@@ -8,7 +8,7 @@ from tests.builders import TINY, problem_of, random_split
 
 from fedrecgel.draws import Draws
 from fedrecgel.engine.flower.disk import MERGE_AT, DiskStore
-from fedrecgel.engine.flower.shard import read_shard, rejoined, write_shards
+from fedrecgel.engine.flower.shard import read_shard, rejoin, write_shards
 from fedrecgel.errors import DataError
 from fedrecgel.methods.base import Method
 from fedrecgel.methods.fedncf import FedNCF
@@ -111,7 +111,7 @@ def test_shards_together_are_the_split(n_nodes: int, validation: bool, tmp_path:
     split = random_split(n_users=14, n_items=130, validation=validation)
     shards = [read_shard(place) for place in write_shards(split, tmp_path, n_nodes)]
     assert torch.cat([shard.users for shard in shards]).tolist() == list(range(14))
-    train, names = rejoined(shards)
+    train, names = rejoin(shards)
     assert names == split.interactions.user_ids
     assert (train.ptr == split.train.ptr).all()
     assert (train.items == split.train.items).all()

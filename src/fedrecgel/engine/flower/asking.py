@@ -94,7 +94,7 @@ class Asking:
             answers.bytes_down += sum(letter.n_bytes for letter in letters.values())
             for node, letter in self.courier.exchange(kind, letters, self.settings.round_seconds):
                 try:
-                    value, n_clients = _judged(letter, asked[node], pending, judge)
+                    value, n_clients = _judge(letter, asked[node], pending, judge)
                 except Refusal as refusal:
                     answers.refused[str(refusal)] += len(asked[node])
                     answers.notes.append(f"node {node}: {_reason(letter, refusal)}")
@@ -121,7 +121,7 @@ class Asking:
         return found
 
 
-def _judged(
+def _judge(
     letter: Letter | Lost, asked: Tensor, pending: Tensor, judge: Callable[[Letter, Ids], tuple[T, int]]
 ) -> tuple[T, int]:
     """The answer, if there is one and it is good."""

@@ -23,7 +23,7 @@ from fedrecgel.engine.gate import (
     admissible,
     check_clients,
     check_form,
-    chosen,
+    choose,
     form_of,
 )
 from fedrecgel.errors import IncompleteError
@@ -189,7 +189,7 @@ class FlowerEngine:
         good = admissible(readable, self._gate)
         if not good.any() or not (each or good.all()):  # a sum stands or falls as a whole
             raise Refusal("norm")
-        return upload if good.all() else chosen(upload, good)
+        return upload if good.all() else choose(upload, good)
 
     def ranks(self, server: Server, held_out: str, against: str) -> Ranks:
         """Let every node rank for its own clients; two numbers per client come back."""

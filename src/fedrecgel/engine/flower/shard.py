@@ -153,7 +153,7 @@ def read_shard(place: Path) -> Shard:
     return Shard(folder, torch.from_numpy(users), facts, split, about["user_ids"])
 
 
-def rejoined(shards: Sequence[Shard]) -> tuple[ItemSets, list[Any]]:
+def rejoin(shards: Sequence[Shard]) -> tuple[ItemSets, list[Any]]:
     """Training rows and names of all users, where their shards lie on one disk."""
     first = shards[0].split
     owners, items, counts, recency = [], [], [], []
