@@ -43,7 +43,7 @@ class FlatnessSettings:
 
     normalisation: Normalisation = "unit"
     magnitudes: tuple[float, ...] = MAGNITUDES
-    grid: int = 15
+    grid: int = 11
     """Points along each axis of a surface, odd, so that the model itself is one of them; 0 draws none."""
     clients: int = 50
     """Clients whose examples make up the loss, drawn once; all if there are fewer."""
