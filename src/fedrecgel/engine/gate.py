@@ -36,6 +36,10 @@ class GateSettings:
     """Largest weight a client may claim, for methods whose clients count by their examples; others weigh 1."""
 
 
+REASONS = {"norm"}
+"""Why a node may leave clients out, as `sift` does."""
+
+
 class Refusal(Exception):  # noqa: N818 - not a failure of ours
     """An answer that is left out, and why: one or two words that are counted."""
 
@@ -178,3 +182,14 @@ def check_clients(ids: Tensor, asked: Tensor) -> None:
         raise Refusal("twice")
     if not torch.isin(ids, asked).all():
         raise Refusal("clients")
+
+
+def check_refusals(found: object, n_clients: int) -> None:
+    """What a node says it left out: known reasons, each for some of the clients it was asked for.
+
+    Raises:
+        Refusal: it says something else.
+    """
+    counts = found.values() if isinstance(found, dict) and found.keys() <= REASONS else [None]
+    if not all(type(count) is int and 0 <= count <= n_clients for count in counts):
+        raise Refusal("refusals")

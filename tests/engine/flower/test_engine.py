@@ -80,6 +80,13 @@ def _spoil(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda tensor: tensor.index_fill(0, torch.tensor([0]), value)
 
 
+class _Awkward(torch.Tensor):
+    """Raises what no list of exceptions foresees."""
+
+    def dim(self) -> int:
+        raise ArithmeticError
+
+
 ITEMS = "sum/item_gmf"
 BAD_ANSWERS: dict[str, tuple[str, Callable[[Letter], list[Letter | Lost]]]] = {
     "NaN": ("not finite", lambda a: [changed(a, ITEMS, _spoil(torch.nan))]),
@@ -100,6 +107,13 @@ BAD_ANSWERS: dict[str, tuple[str, Callable[[Letter], list[Letter | Lost]]]] = {
     "no clients": ("unreadable", lambda a: [without(a, "ids")]),
     "a loss of NaN": ("loss", lambda a: [about(a, loss=float("nan"))]),
     "a loss in words": ("loss", lambda a: [about(a, loss="low")]),
+    "a loss that single precision cannot hold": ("loss", lambda a: [about(a, loss=1e300)]),
+    "endless refusals": ("refusals", lambda a: [about(a, refused={"norm": float("inf")})]),
+    "negative refusals": ("refusals", lambda a: [about(a, refused={"norm": -3})]),
+    "more refusals than clients": ("refusals", lambda a: [about(a, refused={"norm": 6})]),
+    "invented reasons": ("refusals", lambda a: [about(a, refused={f"reason {n}": 1 for n in range(1000)})]),
+    "refusals in words": ("refusals", lambda a: [about(a, refused="many")]),
+    "a depth no reader expects": ("unreadable", lambda a: [changed(a, "ids", lambda t: _Awkward())]),
     "nothing at all": ("late", lambda a: [Letter({})]),
     "an error": ("error", lambda a: [Letter({"error": "out of memory"})]),
     "no answer": ("lost", lambda a: [Lost("no answer within 5 s")]),

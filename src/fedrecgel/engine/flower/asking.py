@@ -133,7 +133,9 @@ def _judge(
         raise Refusal("twice")
     try:
         return judge(letter, asked)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+    except Refusal:
+        raise
+    except Exception as error:  # whatever a hostile answer makes the judge raise concerns that answer only
         raise Refusal("unreadable") from error
 
 

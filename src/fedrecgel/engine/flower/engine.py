@@ -23,6 +23,7 @@ from fedrecgel.engine.gate import (
     admissible,
     check_clients,
     check_form,
+    check_refusals,
     choose,
     form_of,
 )
@@ -32,6 +33,8 @@ from fedrecgel.methods.base import Method, Need, Problem, Server, Upload
 from fedrecgel.tables import State
 from fedrecgel.tensors import Ids, Summed, Tensors
 
+LARGEST_LOSS = 1e6
+"""Of one client: no node can make the mean undefined, in single precision either."""
 MESSAGE_BYTES = 1 << 20
 """The longest message a node may put into an exchange."""
 
@@ -112,9 +115,10 @@ class FlowerEngine:
                 raise Refusal("late")
             upload = self._upload(letter, asked, forms)
             loss, own = letter.about["loss"], letter.about["refused"]
-            if loss is not None and (not isinstance(loss, float) or not math.isfinite(loss)):
+            if loss is not None and not (isinstance(loss, float) and abs(loss) <= LARGEST_LOSS * len(asked)):
                 raise Refusal("loss")
-            from_nodes.update({str(reason): int(count) for reason, count in own.items()})
+            check_refusals(own, len(asked))
+            from_nodes.update(own)
             n_answers = 0 if upload is None else len(upload.ids)
             from_nodes["norm"] += len(letter.tensors["ids"]) - n_answers
             if loss is not None:
