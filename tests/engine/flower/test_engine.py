@@ -270,9 +270,21 @@ def _answers(places: list[Path], share: float, number: int) -> int:
     return found.n_answers
 
 
-def test_ranks_out_of_range_are_refused(places: list[Path]) -> None:
-    def lie(node: int, kind: str, answer: Letter) -> list[Letter | Lost]:
-        return [changed(answer, "above", lambda t: t - 200)] if kind == "rank" and node == BAD_NODE else [answer]
+BAD_RANKS: dict[str, Callable[[Letter], Letter]] = {
+    "out of range": lambda a: changed(a, "above", lambda t: t - 200),
+    "of another round": lambda a: about(a, round=7),
+    "of nobody": lambda a: replace(a, tensors={name: value[:0] for name, value in a.tensors.items()}),
+    "of some only": lambda a: replace(a, tensors={name: value[:-1] for name, value in a.tensors.items()}),
+    "and more": lambda a: replace(a, tensors={**a.tensors, "more": torch.zeros(1)}),
+}
 
-    engine = engine_of(places, tamper=lie)
+
+@pytest.mark.parametrize("kind", BAD_RANKS)
+def test_bad_ranks_are_refused(kind: str, places: list[Path]) -> None:
+    spoil = BAD_RANKS[kind]
+
+    def tamper(node: int, asked: str, answer: Letter) -> list[Letter | Lost]:
+        return [spoil(answer)] if asked == "rank" and node == BAD_NODE else [answer]
+
+    engine = engine_of(places, tamper=tamper)
     assert len(engine.ranks(server_of(engine), "test", "candidates").above) == 9

@@ -199,8 +199,14 @@ class FlowerEngine:
         """Let every node rank for its own clients; two numbers per client come back."""
 
         def judge(letter: Letter, asked: Ids) -> tuple[tuple[Tensor, Tensor, Tensor], int]:
+            if letter.about.get("round") != self._finished:
+                raise Refusal("late")
+            if letter.tensors.keys() != {"ids", "above", "tied"}:
+                raise Refusal("names")
             ids, above, tied = (letter.tensors[name] for name in ("ids", "above", "tied"))
             check_clients(ids, asked)
+            if held_out == "test" and len(ids) != len(asked):  # not everybody has a validation item
+                raise Refusal("clients")
             for counts in (above, tied):
                 if counts.shape != ids.shape or counts.dtype != torch.int64:
                     raise Refusal("shape")
