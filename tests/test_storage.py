@@ -159,3 +159,19 @@ def test_no_pickle_anywhere() -> None:
             assert not {name.split(".")[0] for name in names} & unsafe, path
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 assert (node.value.id, node.attr) not in {("torch", "load"), ("torch", "save")}, path
+
+
+def test_a_lock_that_is_a_link_is_refused_and_its_target_stays(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("keep me")
+    (tmp_path / ".lock").symlink_to(precious)
+    with pytest.raises(StorageError, match="could not be written"), lock_folder(tmp_path, tmp_path / ".lock"):
+        pass
+    assert precious.read_text() == "keep me"
+
+
+def test_a_lock_empties_no_file(tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_text("somebody's")
+    with lock_folder(tmp_path, tmp_path / ".lock"):
+        pass
+    assert (tmp_path / ".lock").read_text() == "somebody's"

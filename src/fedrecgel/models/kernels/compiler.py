@@ -9,6 +9,7 @@ import ctypes
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -84,7 +85,7 @@ def compile_cached(source: str, macros: Mapping[str, int]) -> Path:
     """A shared library from C++; compiled once per source, compiler and machine.
 
     Raises:
-        OSError: there is no compiler, or the cache cannot be written.
+        OSError: there is no compiler, the cache cannot be written, or others can write it.
         subprocess.SubprocessError: it does not compile.
     """
     command = compiler()
@@ -95,13 +96,35 @@ def compile_cached(source: str, macros: Mapping[str, int]) -> Path:
     key = sha256("\0".join((source, version, _processor(), *flags)).encode()).hexdigest()[:16]
     target = Path(pooch.os_cache("fedrecgel")) / "native" / f"{key}.so"
     if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             built = Path(folder) / "built.so"
             words = [command, *flags, "-x", "c++", "-", "-o", str(built)]
             subprocess.run(words, input=source, capture_output=True, text=True, check=True, timeout=300)
+            built.chmod(0o600)
             built.replace(target)  # atomic: another process may build the same
+    check_only_ours(target)
     return target
+
+
+def check_only_ours(path: Path) -> None:
+    """Refuse a file that somebody else could have written, in a folder where they could have put it.
+
+    Raises:
+        PermissionError: they could.
+    """
+    if os.name != "posix":
+        return
+    for place in (path, path.parent):
+        facts = place.stat(follow_symlinks=False)
+        if facts.st_uid not in (0, os.geteuid()):
+            raise PermissionError(
+                f"'{place}' should belong to this user or to root. It belongs to user {facts.st_uid}."
+            )
+        if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PermissionError(
+                f"'{place}' should be writable by its owner only. Found mode {facts.st_mode & 0o777:o}."
+            )
 
 
 def _processor() -> str:
