@@ -47,6 +47,10 @@ class Draws:
         """For a device's half of a channel: all that it draws is hidden, and `key` stays one of its own."""
         return Draws(self.hidden.seed, self.secret)
 
+    def part(self, name: str) -> Draws:
+        """Draws of a part of a whole, which share no number with those of other parts."""
+        return Draws(self._key(f"part/{name}", 0), self.secret)
+
     def key(self, purpose: str, round: int, participant: int) -> bytes:
         """32 bytes that only the holder of the secret can compute; from the seed alone where there is none."""
         about = f"{self.seed}/{purpose}/{round}/{participant}"

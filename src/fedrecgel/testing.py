@@ -1,9 +1,9 @@
 """The contract any method must pass, ours or yours: `check_method(MyMethod(...))` raises AssertionError if it does not.
 
-- a batch of C clients equals C batches of one: nothing mixes clients;
+- a batch of C clients equals C batches of one, in training and in scoring: nothing mixes clients;
 - padding changes nothing;
 - the order in which uploads arrive changes nothing;
-- only the names in `leaves_device` leave it, and no private tensor does;
+- only the names in `leaves_device` leave it;
 - stopping and going on from saved tensors equals not stopping;
 - it learns a checkerboard: even users like even items, odd users odd ones.
 """
@@ -44,6 +44,7 @@ def check_method(method: Method, *, learns: bool = True, rounds: int = 60) -> No
         rounds: how long the checkerboard may take.
     """
     check_batch_independence(method)
+    check_scores_apart(method)
     check_padding_invariance(method)
     check_upload_order(method)
     check_only_sends_leaves(method)
@@ -61,6 +62,22 @@ def check_batch_independence(method: Method) -> None:
         own = _whole(together.private.of(slice(row, row + 1)))
         _same(own, _whole(alone.private), f"private state of client {row} trained alone")
         _same(_sent(together, row, setting), _sent(alone, 0, setting), f"upload of client {row} trained alone")
+
+
+def check_scores_apart(method: Method) -> None:
+    """Scoring clients together equals scoring each alone."""
+    setting = _Setting(method)
+    last = list(run(method, setting.engine, setting.server, 1, setting.draws))[-1].server
+    items = torch.arange(setting.split.n_items)
+
+    def score(ids: Tensor) -> Tensor:
+        history, down = setting.engine.federation.history(ids), method.broadcast(last, ids)
+        return method.score(setting.engine.store.read(ids), down, history, items.expand(len(ids), -1))
+
+    together = score(torch.arange(8))
+    for row in range(8):
+        alone = score(torch.tensor([row]))
+        _same({"scores": together[row]}, {"scores": alone[0]}, f"client {row} scored alone")
 
 
 def check_padding_invariance(method: Method) -> None:
@@ -106,6 +123,7 @@ def check_resuming(method: Method) -> None:
     saved = State.unpack(copy(parted.engine.store.everyone().pack()))
     fresh = _Setting(method)
     fresh.engine.store.load(saved)
+    halfway = Server(copy(halfway.shared), copy(halfway.kept))
     resumed = list(run(method, fresh.engine, halfway, 3, fresh.draws, start=2))[-1].server
     for name, value in last.shared.items():
         assert torch.equal(value, resumed.shared[name]), f"'{name}' differs after resuming"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 from tests.channels.uploads import random_upload, setup_of
@@ -14,7 +16,7 @@ from fedrecgel.channels.bfv import Encrypted
 from fedrecgel.channels.chain import Chain
 from fedrecgel.channels.sums import Received
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import Download, Need, Server, Upload
+from fedrecgel.methods.base import Download, Inbox, Need, Server, Upload
 from fedrecgel.tensors import Tensors
 
 CALLS: list[str] = []
@@ -153,3 +155,49 @@ def test_no_server_half_reaches_a_device_half() -> None:
     device, server = BUILT.device(Draws(0, "secret")), BUILT.server()
     assert any(isinstance(value, NotingDevice) for value in reachable(device))
     assert not any(isinstance(value, DeviceHalf | Draws) for value in reachable([server, BUILT]))
+
+
+class NoisyDevice(DeviceHalf):
+    """Notes what it draws."""
+
+    drawn: ClassVar[list[float]] = []
+
+    def __init__(self, draws: Draws) -> None:
+        self.drawn.append(float(draws.normal("noise", 0, np.arange(1), 1)[0, 0]))
+
+
+class Noisy(Channel):
+    """Draws under a word that others may use, too."""
+
+    name, protects = "noisy", "nothing"
+
+    def device(self, draws: Draws) -> DeviceHalf:
+        return NoisyDevice(draws)
+
+    def server(self) -> ServerHalf:
+        return ServerHalf()
+
+
+def test_stages_draw_apart() -> None:
+    class Twice(Chain):
+        name, protects, stages = "twice", "nothing", (Noisy, Noisy)
+
+    NoisyDevice.drawn.clear()
+    Twice().device(Draws(1))
+    first, second = NoisyDevice.drawn
+    assert first != second
+
+
+def test_a_stage_with_a_collect_of_its_own_is_refused() -> None:
+    class Collecting(ServerHalf):
+        def collect(self, uploads: Iterable[Upload], setup: RoundSetup) -> Inbox:
+            return super().collect(uploads, setup)
+
+    class Own(Noisy):
+        def server(self) -> ServerHalf:
+            return Collecting()
+
+    with pytest.raises(TypeError, match="its own `collect` would not be called"):
+
+        class Chained(Chain):
+            name, protects, stages = "chained", "nothing", (Own,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,19 @@ def test_a_name_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_sections_are_those_of_all_channels() -> None:
     assert set(channel_sections()) == {"fixed_point"}
+
+
+def test_a_section_of_another_channel_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Others:
+        """Settings of something else."""
+
+        largest: int = 1
+        """A number."""
+
+    class Rival(Plain):
+        name, section, settings_type = "rival", "fixed_point", Others
+
+    with pytest.raises(ValueError, match=r"there is a section \[fixed_point\] of another channel already"):
+        register(Rival)
+    assert "rival" not in CHANNELS

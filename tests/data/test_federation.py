@@ -62,7 +62,7 @@ def test_the_held_out_item_is_an_ordinary_negative_unless_excluded() -> None:
     for group in leaky.batch(torch.tensor([0]), 0, DRAWS).items.reshape(-1, 4).tolist():
         assert set(group[1:]) == {6, 7, 8}
     with pytest.raises(DataError, match=r"Drawing 4 distinct negatives.*Found 3"):
-        Federation(split, SamplingSettings(4, exclude_heldout_from_negatives=True))
+        Federation(split, SamplingSettings(4, exclude_heldout_from_negatives=True)).check_negatives()
 
 
 @settings(max_examples=25, deadline=None)

@@ -157,10 +157,19 @@ def test_falls_back_where_there_is_no_kernel(monkeypatch: pytest.MonkeyPatch, tm
     assert all(torch.equal(value, asked.shared[name]) for name, value in plain.shared.items())
 
 
-@pytest.mark.parametrize("options", [{"order": "user-first"}, {"variant": "paper"}, {"g_norm": 0.01}])
-def test_variants_agree_too(options: dict[str, Any]) -> None:
-    plain = fr.train("fedrecgel", SPLIT, rounds=2, **SIZES, **options)
-    fast = fr.train("fedrecgel", SPLIT, rounds=2, **SIZES, **options, local={"accelerate": True})
+class _Weighted(FedNCF):
+    """A subclass that reads uploads apart, which a kernel has summed."""
+
+
+def test_a_class_of_somebody_else_is_left_alone() -> None:
+    assert not has_kernel(_Weighted(**SIZES))
+    assert not has_kernel(FedRecGEL(**SIZES, order="user-first")), "no kernel takes the parts one after the other"
+
+
+def test_g_norm_agrees_too() -> None:
+    options: dict[str, Any] = {**SIZES, "rounds": 2, "g_norm": 0.01}
+    plain = fr.train("fedrecgel", SPLIT, **options)
+    fast = fr.train("fedrecgel", SPLIT, **options, local={"accelerate": True})
     assert fast.summary["accelerated"]
     for name, value in plain.shared.items():
         close(fast.shared[name], value, name)

@@ -24,7 +24,7 @@ LIMIT = 300
 ENTRIES = ("cohort", "broadcast", "client_update", "server_update")
 
 
-def followed() -> dict[str, dict[str, int]]:
+def follow(entries: tuple[str, ...] = ENTRIES) -> dict[str, dict[str, int]]:
     """Lines of code, without docstrings and blank lines, of every function called; by file."""
     method, split = FedRecGEL(model="mf"), random_split()
     engine = engine_of(method, split, dtype=torch.float32, local=LocalSettings(workers=1))  # in this thread
@@ -36,7 +36,7 @@ def followed() -> dict[str, dict[str, int]]:
         nonlocal depth
         code = frame.f_code
         ours = code.co_filename.startswith(str(PACKAGE)) and not code.co_name.startswith("<")
-        entry = ours and "/methods/" in code.co_filename and code.co_name in ENTRIES
+        entry = ours and code.co_name in entries
         if event == "call":
             depth += bool(entry or depth)
             if ours and (depth or code.co_filename.endswith("engine/run.py")):
@@ -70,7 +70,7 @@ def lines_of(code: CodeType) -> int:
 
 
 def test_a_round_is_short_and_the_page_lists_what_it_calls() -> None:
-    found = followed()
+    found = follow()
     total = sum(sum(functions.values()) for functions in found.values())
     table = "\n".join(f"{place} {functions}" for place, functions in sorted(found.items()))
     assert total < LIMIT, f"{total} lines\n{table}"
@@ -79,6 +79,9 @@ def test_a_round_is_short_and_the_page_lists_what_it_calls() -> None:
     listed = {place: int(lines) for place, lines in rows}
     assert listed == {place: sum(functions.values()) for place, functions in found.items()}, table
     assert f"**{total} lines in {len(found)} files**" in text
+    whole = follow((*ENTRIES, "train"))
+    lines = sum(sum(functions.values()) for functions in whole.values())
+    assert f"{lines} lines in {len(whole)} files" in text, "with the engine"
 
 
 def test_it_quotes_the_source() -> None:

@@ -105,6 +105,12 @@ def test_a_class_in_no_file_is_found_in_its_session_only() -> None:
 
     assert name_of(Local) == "session:Local"
     assert find_method("session:Local") is Local
+
+    class Local(FedNCF):  # type: ignore[no-redef]  # a cell that is run again
+        """Another one of this name."""
+
+    assert name_of(Local) == "session:Local#2"
+    assert find_method("session:Local") is not Local
     with pytest.raises(ConfigError, match=r"'Gone' was defined in a Python session.*method\.name.*'FILE\.py:Gone'"):
         find_method("session:Gone")
 

@@ -11,7 +11,7 @@ import fedrecgel
 from fedrecgel.data.history import History
 from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.draws import Draws
-from fedrecgel.errors import ConfigError
+from fedrecgel.errors import ConfigError, DataError
 from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Download, Need, Problem
 from fedrecgel.methods.ease import EASE, LARGEST
@@ -86,3 +86,12 @@ def test_a_saved_run_recommends_the_same(name: str, tmp_path: object) -> None:
 def test_ease_refuses_a_catalogue_it_cannot_hold() -> None:
     with pytest.raises(ConfigError, match=r"at most 30,000 items\. Found 30,001\. Use itemknn or ials"):
         EASE().init_server(Problem(10, LARGEST + 1), Draws(0))
+
+
+def test_without_negatives_dense_data_are_no_obstacle() -> None:
+    """Nobody has four items left to draw, and nobody needs to."""
+    rows = [(user, item, item) for user in range(6) for item in range(7)]
+    split = interactions_of(rows, 9).split(candidates=2)
+    assert fedrecgel.train("ease", split).metrics["HR@10"] == 1
+    with pytest.raises(DataError, match="Drawing 4 distinct negatives"):
+        fedrecgel.train("fedncf", split)

@@ -30,6 +30,8 @@ class Chain(Channel):
             raise TypeError(f"{cls.__name__}: only one stage of a chain may exchange messages")
         if any(not stage().server().readable for stage in cls.stages[:-1]):
             raise TypeError(f"{cls.__name__}: no stage can follow one that makes numbers unreadable")
+        if any(type(stage().server()).collect is not ServerHalf.collect for stage in cls.stages):
+            raise TypeError(f"{cls.__name__}: a stage opens sums in `open_sums`; its own `collect` would not be called")
         cls.reveals = min(stage.reveals for stage in cls.stages)
         cls.prepares = max(stage.prepares for stage in cls.stages)
         cls.on_nodes = all(stage.on_nodes for stage in cls.stages)
@@ -51,7 +53,8 @@ class Chain(Channel):
     def device(self, draws: Draws) -> DeviceHalf:
         """All device halves, first to last."""
         exchanging = [number for number, stage in enumerate(self._stages) if stage.prepares == Preparation.EXCHANGE]
-        return ChainDevice([stage.device(draws) for stage in self._stages], exchanging)
+        apart = [stage.device(draws.part(f"{number}/{stage.name}")) for number, stage in enumerate(self._stages)]
+        return ChainDevice(apart, exchanging)
 
     def server(self) -> ServerHalf:
         """All server halves, last to first."""

@@ -18,8 +18,12 @@ def register(kind: type[Channel]) -> type[Channel]:
     Every process that has to know it registers it: under Flower the server's app and every node.
 
     Raises:
-        ValueError: the name is taken.
+        ValueError: the name is taken, or its section is that of another channel.
     """
+    known = channel_sections()
+    for section, settings in kind.sections().items():
+        if known.get(section, settings) is not settings:
+            raise ValueError(f"there is a section [{section}] of another channel already")
     if CHANNELS.setdefault(kind.name, kind) is not kind:
         raise ValueError(f"there is a channel '{kind.name}' already")
     return kind

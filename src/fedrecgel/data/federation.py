@@ -129,6 +129,13 @@ class Federation:
     def __post_init__(self) -> None:
         leaky = self.settings.exclude_heldout_from_negatives
         object.__setattr__(self, "_avoided", self.split.observed if leaky else self.split.train)
+
+    def check_negatives(self) -> None:
+        """Refuse data of which negatives cannot be drawn.
+
+        Raises:
+            DataError: a user has touched too many of the items.
+        """
         free = self.split.n_items - int(np.diff(self._avoided.ptr).max())
         if free < self.settings.negatives:
             raise DataError(

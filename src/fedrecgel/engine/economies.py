@@ -16,6 +16,7 @@ from fedrecgel.methods.cofedrec import CoFedRec
 from fedrecgel.methods.fedmf import FedMF
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedncf_weights import FedNCFWeights
+from fedrecgel.methods.fedrecgel import FedRecGEL
 from fedrecgel.methods.gpfedrec import GPFedRec
 from fedrecgel.models.kernels import contrast, factors
 from fedrecgel.models.neumf import NeuMF
@@ -29,19 +30,24 @@ def has_kernel(method: Method) -> bool:
 
 @has_kernel.register
 def _(method: FedNCF) -> bool:
-    """NeuMF's kernel sums over clients, so all must weigh the same."""
-    model = method.backbone
-    return method.weighting == "uniform" and isinstance(model, NeuMF) and model.kernel is not None
+    """NeuMF's kernel sums over clients, so all must weigh the same; a class of somebody else may read them apart."""
+    model, ours = method.backbone, type(method) in (FedNCF, FedRecGEL)
+    return ours and _joint(method) and type(model) is NeuMF and model.kernel is not None
+
+
+def _joint(method: FedNCF) -> bool:
+    """Whether both gradients are taken at once, as the kernel does, and every client counts the same."""
+    return method.weighting == "uniform" and getattr(method, "order", "joint") == "joint"
 
 
 @has_kernel.register
 def _(method: FedMF) -> bool:
-    return method.updates == "each" and factors.available(method.dim)
+    return type(method) is FedMF and method.updates == "each" and factors.available(method.dim)
 
 
 @has_kernel.register
 def _(method: CoFedRec) -> bool:
-    return method.reg > 0 and contrast.available(method.dim, method.temperature)
+    return type(method) is CoFedRec and method.reg > 0 and contrast.available(method.dim, method.temperature)
 
 
 @singledispatch

@@ -81,8 +81,10 @@ class LocalEngine:
     ) -> None:
         self.method, self.federation, self.channel, self.store, self.draws = method, federation, channel, store, draws
         self.settings, self.gate = settings or LocalSettings(), gate or GateSettings()
+        if method.samples_negatives:
+            federation.check_negatives()
         # What a kernel has summed can be neither masked nor encrypted one by one.
-        fits = isinstance(channel, Plain) and usable(federation.dtype, federation.device)
+        fits = type(channel) is Plain and usable(federation.dtype, federation.device)
         self.accelerated = self.settings.accelerate and fits and has_kernel(method)
         """Whether compiled back ends of models are in use: decided here and nowhere else."""
         self.devices, self._inbound = channel.device(draws.own), channel.server()

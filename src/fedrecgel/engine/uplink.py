@@ -33,6 +33,7 @@ class Simulated:
     def __init__(self, channel: Channel, devices: DeviceHalf, server: ServerHalf, setup: RoundSetup) -> None:
         self._devices, self._server = devices, server
         self._secrets: dict[int, bytes] = {}
+        self._cohort_known = channel.prepares >= Preparation.COHORT  # else a device knows its own clients only
         if channel.prepares == Preparation.EXCHANGE:
             given = {client: devices.contribute(setup, client) for client in setup.cohort.tolist()}
             setup = replace(setup, messages={client: own.public for client, own in given.items()})
@@ -42,7 +43,9 @@ class Simulated:
 
     def leave(self, upload: Upload) -> Upload:
         """Seal, cover, and sum early what the server would only add."""
-        sealed = self._devices.cover(self._devices.seal(upload, self._setup), self._setup, self._secrets)
+        setup = self._setup if self._cohort_known else replace(self._setup, cohort=upload.ids)
+        own = {client: self._secrets[client] for client in upload.ids.tolist()} if self._secrets else {}
+        sealed = self._devices.cover(self._devices.seal(upload, setup), setup, own)
         return fold(sealed, self._setup.needs, weighted=not self._server.readable)
 
     def collect(self, uploads: Iterable[Upload]) -> Inbox:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
-from threading import Lock
+from threading import RLock
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -65,21 +65,24 @@ class Download:
     """One slice per client."""
     tables: Mapping[str, ItemTable] = field(default_factory=dict)
     """One item table per client, gathered where it is read."""
-    _derived: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    _lock: Lock = field(default_factory=Lock, repr=False, compare=False)
+    _derived: dict[Any, Any] = field(init=False, default_factory=dict, repr=False, compare=False)
+    _lock: RLock = field(init=False, default_factory=RLock, repr=False, compare=False)
 
     def of(self, index: Index) -> Download:
         """What some of the clients received."""
-        tables = {name: table[index] for name, table in self.tables.items()}
-        return replace(self, each={name: value[index] for name, value in self.each.items()}, tables=tables)
+        each = {name: value[index] for name, value in self.each.items()}
+        part = Download(self.shared, each, {name: table[index] for name, table in self.tables.items()})
+        for name in ("_derived", "_lock"):  # of the same shared part
+            object.__setattr__(part, name, getattr(self, name))
+        return part
 
     def derive(self, compute: Callable[[Tensors], T]) -> T:
         """What a device computes from the shared part before it trains or scores; once for each download."""
+        key = (getattr(compute, "__func__", compute), getattr(compute, "__self__", None))  # models compare by value
         with self._lock:
-            name = f"{compute.__module__}.{compute.__qualname__}"
-            if name not in self._derived:
-                self._derived[name] = compute(self.shared)
-            found: T = self._derived[name]
+            if key not in self._derived:
+                self._derived[key] = compute(self.shared)
+            found: T = self._derived[key]
             return found
 
     @property
@@ -157,7 +160,7 @@ class Method(ABC):
     paper: ClassVar[str]
     """Where it is described."""
     sends: ClassVar[frozenset[str]]
-    """Every name that leaves the device."""
+    """Names that leave the device at some setting of the default model; `leaves_device` has those of this one."""
     variants: ClassVar[Mapping[str, Mapping[str, object]]] = {}
     """Named sets of hyper-parameters."""
     search: ClassVar[Mapping[str, object]] = {}

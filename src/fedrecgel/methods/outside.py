@@ -7,6 +7,7 @@ from dataclasses import MISSING, fields
 from hashlib import sha256
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 
@@ -55,6 +56,9 @@ def remember(kind: type[Method]) -> str:
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     in_file = file is not None and Path(file).is_file() and kind.__qualname__ == kind.__name__
     name = full_name(f"{file if in_file else SESSION}:{kind.__name__}")
+    if not in_file:  # a cell that is run again defines another class; results of the first one keep theirs
+        numbered = (name if number == 1 else f"{name}#{number}" for number in count(1))
+        name = next(free for free in numbered if _classes.get(free, kind) is kind)
     _classes[name] = kind
     return name
 

@@ -130,7 +130,7 @@ class NeuMF(Model):
         """∇L at the worst points of radius (ρ_ur, ρ_co); a compiled back end sums the network's over clients."""
         if of == "both" and (compiled := self._kernel(user)):
             return compiled.gradients(shared, user, loss, rho_ur, rho_co)
-        with torch.inference_mode():  # nothing is left for autograd to keep books of
+        with torch.no_grad():  # written out, so there is nothing for autograd to keep books of
             return sam_gradients(self, shared, user, loss, rho_ur, rho_co, of)
 
     def adam(self, shared: Tensors, gradients: Tensors, moments: Tensors, lr: float) -> tuple[Tensors, Tensors]:

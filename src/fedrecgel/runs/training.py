@@ -279,7 +279,7 @@ class Training:
         self.store.load(best.clients.to(device))
 
     def _reference(self) -> dict[str, dict[str, float]]:
-        """Popularity on the same split, through the same engine; counts are the same behind every channel."""
+        """Popularity on the same split, through the same engine and, on nodes, through the same channel."""
         method = MethodSettings("popularity")
         # A simulator spares itself the sealing; on nodes nothing goes around the channel.
         channel = "plain" if self.config.run.engine == "local" else self.config.run.channel

@@ -108,7 +108,9 @@ class FlowerEngine:
         return replace(setup, cohort=cohort, messages=messages), answers
 
     def _train(self, server: Server, setup: RoundSetup, exchanged: Answers[Any], repeats: int | None = None) -> Trained:
-        forms, losses, from_nodes = self._forms(server, setup.round), [], Counter[str]()
+        forms, from_nodes = self._forms(server, setup.round), Counter[str]()
+        losses: list[float] = []
+        n_losses = 0
 
         def judge(letter: Letter, asked: Ids) -> tuple[tuple[Upload, int] | None, int]:
             if letter.about.get("round") != setup.round:
@@ -122,7 +124,9 @@ class FlowerEngine:
             n_answers = 0 if upload is None else len(upload.ids)
             from_nodes["norm"] += len(letter.tensors["ids"]) - n_answers
             if loss is not None:
+                nonlocal n_losses
                 losses.append(loss)
+                n_losses += n_answers
             return (None if upload is None else (self._named(upload, asked), n_answers)), n_answers
 
         about: dict[str, object] = {"round": setup.round}
@@ -139,7 +143,7 @@ class FlowerEngine:
         n_answers = sum(count for _, count in taken)
         return Trained(
             inbox,
-            loss=torch.tensor(math.fsum(losses) / n_answers) if losses else None,
+            loss=torch.tensor(math.fsum(losses) / n_losses) if n_losses else None,
             bytes_up=answers.bytes_up + exchanged.bytes_up,
             bytes_down=answers.bytes_down + exchanged.bytes_down,
             n_answers=n_answers,
