@@ -19,7 +19,6 @@ from torch import Tensor
 import fedrecgel as fr
 from fedrecgel.methods import author as fed
 from fedrecgel.numerics.losses import bce
-from fedrecgel.testing import check_method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +29,9 @@ class TinyMF(fr.Method):
     sends: ClassVar[frozenset[str]] = frozenset({"item"})
     search: ClassVar[Mapping[str, object]] = {"lr": {"low": 0.2, "high": 20.0, "log": True}}  # for `fedrecgel tune`
     fraction: float = 0.5
+    """Share of clients drawn each round."""
     lr: float = 2.0
+    """Learning rate of users and items."""
 
     def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         return fed.Server({"item": problem.tensor(draws.generator("init").normal(0, 0.1, (problem.n_items, 16)))})
@@ -58,6 +59,8 @@ class TinyMF(fr.Method):
 
 
 if __name__ == "__main__":
+    from fedrecgel.testing import check_method
+
     check_method(TinyMF(), rounds=100)
     result = fr.train(TinyMF(), fr.load("demo").split(), rounds=60)
     for name, row in (("popularity", result.reference["popularity"]), ("TinyMF", result.metrics)):

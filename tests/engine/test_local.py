@@ -13,8 +13,10 @@ from fedrecgel.data.split import NO_ITEM, Split
 from fedrecgel.draws import Draws
 from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.engine.run import run
+from fedrecgel.errors import PrivacyError
 from fedrecgel.evaluation.ranking import Ranks
 from fedrecgel.methods.base import ClientResult, Download, Method, Server
+from fedrecgel.methods.fedmf import FedMF
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrecgel import FedRecGEL
 from fedrecgel.methods.popularity import Popularity
@@ -151,3 +153,16 @@ def test_what_travels() -> None:
     assert len(finished.cohort) == 7
     assert (finished.trained.bytes_up, finished.trained.bytes_down) == (7 * size, 7 * size)
     assert set(finished.trained.inbox.total()) == method.sends
+
+
+def test_what_is_not_declared_does_not_leave() -> None:
+    class Chatty(FedMF):
+        """Sends what it does not declare."""
+
+        sends: ClassVar[frozenset[str]] = frozenset({"other"})
+
+    method = Chatty(dim=4)
+    engine = engine_of(method, SPLIT)
+    server = method.init_server(problem_of(SPLIT), engine.draws)
+    with pytest.raises(PrivacyError, match="Chatty declares other and sends items, too"):
+        engine.train(server, engine.population(), 0)

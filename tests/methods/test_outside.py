@@ -121,3 +121,10 @@ def test_names_lead_back(file: Path) -> None:
     assert name_of(found) == f"{file.resolve()}:Mine"
     assert method_label(name_of(found)) == "Mine"
     assert method_label("fedncf-weights") == "fedncf-weights"
+
+
+def test_hyper_parameters_need_the_decorator(tmp_path: Path) -> None:
+    file = tmp_path / "bare.py"
+    file.write_text("from fedrecgel.methods.fedmf import FedMF\n\n\nclass Bare(FedMF):\n    more: float = 1.0\n")
+    with pytest.raises(ConfigError, match=r"should be decorated with @dataclass.*Without it more would not be"):
+        find_method(f"{file}:Bare")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 from fedrecgel.errors import RunFolderError, StorageError
 from fedrecgel.runs.config import Config, from_dict
@@ -156,3 +157,18 @@ def test_a_summary_of_something_else(content: str, tmp_path: Path) -> None:
     folder.summary.write_text(content)
     with pytest.raises(RunFolderError, match="summary of a run"):
         folder.read_summary()
+
+
+def test_a_folder_of_an_earlier_version_is_known_again(tmp_path: Path) -> None:
+    """It held a section that is gone, and lacks settings that are new; both mean what the defaults mean."""
+    settings = from_dict({"run": {"rounds": 3}}).to_dict()
+    older = {**settings, "faults": {"dropout": 0.0, "host_of": 0, "seconds": 0.0}}
+    older["method"] = {key: value for key, value in settings["method"].items() if key != "model"}
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.config.write_text(tomli_w.dumps(older))
+    with pytest.raises(RunFolderError, match="Continue it with --resume"):
+        folder.claim(settings, resume=False)
+    changed = from_dict({"run": {"rounds": 3}, "method": {"model": "mf"}}).to_dict()
+    with pytest.raises(RunFolderError, match=r"there method\.model = 'neumf', here 'mf'"):
+        folder.claim(changed, resume=False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from fedrecgel.cli.common import INTERRUPTED, add_set_option, writable
 from fedrecgel.cli.console import Console, describe_plan, duration, probed_plan
 from fedrecgel.data.load import NAMES
-from fedrecgel.errors import ConfigError
+from fedrecgel.errors import ConfigError, RunFolderError
 from fedrecgel.methods import METHODS, find_method
 from fedrecgel.runs.config import parse_assignment
 from fedrecgel.studies import EXPERIMENTS
@@ -99,6 +99,10 @@ def run_experiment(args: Namespace) -> int:
     started = time.perf_counter()
     stopped = False
     if args.finished:
+        if len(plan.missing) == len(plan.jobs):
+            raise RunFolderError(
+                f"--finished makes tables of finished runs. Found none of this experiment in '{root}'."
+            )
         record_finished(plan)
     else:
         stopped = _run_missing(experiment, plan, args, console)

@@ -22,6 +22,7 @@ from fedrecgel.data.federation import ClientBatch
 from fedrecgel.data.history import History
 from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.draws import Draws
+from fedrecgel.errors import PrivacyError
 from fedrecgel.methods.base import ClientResult, Method, Problem, Server, Upload
 from fedrecgel.tensors import Factors, Summed, Tensors
 
@@ -42,6 +43,19 @@ REASONS = {"norm"}
 
 class Refusal(Exception):  # noqa: N818 - not a failure of ours
     """An answer that is left out, and why: one or two words that are counted."""
+
+
+def check_declared(upload: Upload, method: Method) -> None:
+    """What a run says leaves the device is what leaves it.
+
+    Raises:
+        PrivacyError: an upload carries more.
+    """
+    if more := sorted({*upload.dense, *upload.rows} - method.leaves_device()):
+        raise PrivacyError(
+            f"What leaves the device should be declared in `sends`. {type(method).__name__} declares "
+            f"{', '.join(sorted(method.leaves_device())) or 'nothing'} and sends {', '.join(more)}, too."
+        )
 
 
 def sift(result: ClientResult, settings: GateSettings) -> ClientResult:

@@ -26,7 +26,7 @@ from fedrecgel.draws import Draws
 from fedrecgel.engine.base import Trained
 from fedrecgel.engine.chunks import chunks_of
 from fedrecgel.engine.economies import footprint, has_kernel
-from fedrecgel.engine.gate import GateSettings, sift
+from fedrecgel.engine.gate import GateSettings, check_declared, sift
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.engine.uplink import Simulated, Uplink
 from fedrecgel.errors import RunError
@@ -133,6 +133,7 @@ class LocalEngine:
             received = opened.of(order[slice(*chunk)])
             with allow_kernels(self.accelerated):
                 result = self.method.client_update(self.store.read(batch.ids), received, batch, round, self.draws)
+            check_declared(result.upload, self.method)
             result = sift(result, self.gate)
             return result._replace(upload=uplink.leave(result.upload))
 

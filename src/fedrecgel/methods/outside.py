@@ -151,6 +151,12 @@ def check_class(found: object, name: str) -> type[Method]:
     missing = [*sorted(found.__abstractmethods__), *(have for have in ("paper", "sends") if not hasattr(found, have))]
     if missing:
         raise ConfigError(f"Method '{name}' should define {', '.join(missing)}. See examples/new_method.py.")
+    own = [field for field, hint in vars(found).get("__annotations__", {}).items() if "ClassVar" not in str(hint)]
+    if own and "__dataclass_fields__" not in vars(found):
+        raise ConfigError(
+            f"Method '{name}' should be decorated with @dataclass(frozen=True, kw_only=True). "
+            f"Without it {', '.join(own)} would not be hyper-parameters."
+        )
     bare = [entry.name for entry in fields(found) if entry.default is MISSING and entry.default_factory is MISSING]
     if bare:
         raise ConfigError(f"Every hyper-parameter of '{name}' should have a default. {', '.join(bare)} has none.")

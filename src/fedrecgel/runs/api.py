@@ -60,10 +60,13 @@ def train(
     return train_config(config, split, RunFolder(Path(out)) if out is not None else None, resume=resume)
 
 
-def _method_section(method: str | Method, options: Mapping[str, Any]) -> dict[str, Any]:
+def _method_section(method: object, options: Mapping[str, Any]) -> dict[str, Any]:
     """What stands in [method]."""
     if isinstance(method, str):
         return {"name": method, **options}
+    if not isinstance(method, Method):
+        found = f"the class {method.__name__}; write {method.__name__}()" if isinstance(method, type) else repr(method)
+        raise ConfigError(f"The method should be a name or a method object. Found {found}.")
     if options:
         raise ConfigError(
             f"A method object has its hyper-parameters already. Found {', '.join(sorted(options))} beside it: "

@@ -6,13 +6,13 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping, Sequence, Set
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from fedrecgel.errors import RunFolderError, StorageError
+from fedrecgel.errors import FedrecgelError, RunFolderError, StorageError
 from fedrecgel.storage import TEMPORARY, lock_folder, write_text
 
 Settings = Mapping[str, Mapping[str, Any]]
@@ -150,14 +150,22 @@ class RunFolder:
 
     def _check_same(self, settings: Settings) -> None:
         try:
-            found = tomllib.loads(self.config.read_text(encoding="utf-8"))
+            found: Settings = tomllib.loads(self.config.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise RunFolderError(f"'{self.config}' cannot be read: {error}. Choose another --out.") from error
+        with suppress(FedrecgelError):  # settings that an earlier version did not have are at their defaults there
+            found = self._complete(found)
         if changed := difference(settings, found):
             key, theirs, ours = changed
             raise RunFolderError(
                 f"'{self.path}' belongs to another run: there {key} = {theirs!r}, here {ours!r}. Choose another --out."
             )
+
+    def _complete(self, settings: Settings) -> Settings:
+        """The same settings as this version writes them."""
+        from fedrecgel.runs.config import from_dict  # which imports this module
+
+        return from_dict(settings).to_dict()
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add a round to metrics.jsonl."""

@@ -224,7 +224,10 @@ class Training:
         saved = Checkpoint.read(folder.checkpoint)
         rounds, every = self.config.run.rounds, self.config.evaluation.every
         if saved.run != self.fingerprint:
-            raise RunFolderError(f"'{folder.checkpoint}' belongs to another run or other data. Choose another --out.")
+            raise RunFolderError(
+                f"'{folder.checkpoint}' belongs to another run or other data, or was written by an earlier version, "
+                f"whose runs cannot be continued. Choose another --out."
+            )
         if saved.round > rounds:
             raise RunFolderError(
                 f"'{folder.path}' has {saved.round} rounds already, more than the {rounds} asked for. "
