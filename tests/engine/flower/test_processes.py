@@ -148,7 +148,7 @@ class Deployment:
     def node_words(self, number: int, key: Path) -> list[str]:
         words = [sys.executable, "-m", "fedrecgel", "node", "--shard", str(self.folder / "shards" / f"node-{number}")]
         words += ["--superlink", f"127.0.0.1:{self.port}", "--certificate", str(self.folder / "keys" / "ca.crt")]
-        return [*words, "--key", str(key)]
+        return [*words, "--key", str(key), "--wait", "300"]  # a SuperLink on a busy machine forgets slowly
 
     def start_node(self, number: int) -> None:
         self._start(f"node-{number}", self.node_words(number, self.folder / "keys" / f"node-{number}"))
@@ -164,7 +164,7 @@ class Deployment:
             "flower__superlink": f"127.0.0.1:{self.port}",
             "flower__certificate": self.folder / "keys" / "ca.crt",
             "flower__nodes": 3,
-            "flower__wait_seconds": 200,
+            "flower__wait_seconds": 300,
             "flower__round_seconds": 100,
         }
         return command(data, out, "--engine", "flower", *words, **{**flower, **settings})
