@@ -59,7 +59,7 @@ def test_without_a_leak_it_is_popularity() -> None:
     assert seen.metrics_full == popular.metrics_full
 
 
-@pytest.mark.parametrize("name", ["itemknn", "ease", "ials"])
+@pytest.mark.parametrize("name", ["itemknn", "ease", "ials", "gfcf"])
 def test_ceilings_are_marked(name: str) -> None:
     """They see every history, and say so."""
     kind = METHODS[name]
@@ -68,14 +68,14 @@ def test_ceilings_are_marked(name: str) -> None:
     assert kind().server_needs == Need.EACH
 
 
-@pytest.mark.parametrize("name", ["seen-first", "itemknn", "ease", "ials"])
+@pytest.mark.parametrize("name", ["seen-first", "itemknn", "ease", "ials", "gfcf"])
 def test_one_round_with_everyone_suffices(name: str) -> None:
     config = from_dict({"method": {"name": name}})
     assert config.run.rounds == 1
     assert config.method.build().fraction == 1
 
 
-@pytest.mark.parametrize("name", ["seen-first", "itemknn", "ease", "ials"])
+@pytest.mark.parametrize("name", ["seen-first", "itemknn", "ease", "ials", "gfcf"])
 def test_a_saved_run_recommends_the_same(name: str, tmp_path: object) -> None:
     split = random_interactions(20, 150).split()
     result = fedrecgel.train(name, split)

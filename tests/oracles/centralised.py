@@ -55,3 +55,24 @@ def weighted_loss(met: Matrix, users: Matrix, items: Matrix, alpha: float, reg: 
     """Hu et al., Eq. 3."""
     error = (1 + alpha * met) * ((met > 0) - users @ items.T) ** 2
     return float(error.sum() + reg * ((users**2).sum() + (items**2).sum()))
+
+
+def low_pass(met: Matrix, dim: int, ideal: float, degree: float) -> Matrix:
+    """GF-CF by its definition: the linear filter and, by a dense decomposition, the ideal one."""
+    x = (met > 0).astype(float)
+    by_user, by_item = np.maximum(x.sum(1), 1) ** -0.5, np.maximum(x.sum(0), 1) ** degree
+    r = np.diag(by_user) @ x @ np.diag(1 / by_item)
+    _, _, right = np.linalg.svd(r, full_matrices=False)
+    strongest = right[:dim].T
+    found: Matrix = r.T @ r + ideal * np.diag(1 / by_item) @ strongest @ strongest.T @ np.diag(by_item)
+    return found
+
+
+def faded(split: Split, decay: float) -> Matrix:
+    """Weights of the own items by their place in the history, counted back from the latest."""
+    found = np.zeros((split.n_users, split.n_items))
+    for user in range(split.n_users):
+        for entry in range(split.train.ptr[user], split.train.ptr[user + 1]):
+            age = 0 if split.train.recency is None else int(split.train.recency[entry])
+            found[user, split.train.items[entry]] = (1 + age) ** -decay
+    return found

@@ -14,6 +14,7 @@ from fedrecgel.draws import Draws
 from fedrecgel.engine.run import run
 from fedrecgel.methods.base import Method, Server
 from fedrecgel.methods.ease import EASE
+from fedrecgel.methods.gfcf import GFCF
 from fedrecgel.methods.ials import IALS
 from fedrecgel.methods.itemknn import ItemKNN
 from fedrecgel.numerics import counts
@@ -111,3 +112,27 @@ def test_every_turn_of_ials_lowers_the_loss() -> None:
         fixed = method.solve(user, user.mT @ user, seen.transpose())
         losses.append(oracle.weighted_loss(met, user.numpy(), fixed.numpy(), 5.0, 2.0))
     assert all(after < before for before, after in pairwise(losses))
+
+
+@both
+@pytest.mark.parametrize("degree", [0.25, 0.5])
+@pytest.mark.parametrize("dim", [5, 1000])
+def test_gfcf_is_the_sum_of_two_filters(split: Split, dim: int, degree: float) -> None:
+    server, scores = fitted(GFCF(dim=dim, ideal=0.7, degree=degree), split)
+    met = oracle.counts(split)
+    both_filters = oracle.low_pass(met, dim, 0.7, degree)
+    assert_close(server.shared["filter"], both_filters)
+    assert_close(scores, (met > 0) @ both_filters)
+
+
+@both
+def test_older_items_fade(split: Split) -> None:
+    met, decay = oracle.counts(split), 0.6
+    faded = oracle.faded(split, decay)
+    assert_close(fitted(EASE(reg=20.0, decay=decay), split)[1], faded @ oracle.regressions(met, 20.0))
+    everyone = ItemKNN(neighbours=1000, shrinkage=2.0, decay=decay)
+    assert_close(fitted(everyone, split)[1], faded @ oracle.cosines(met, 2.0))
+    assert_close(fitted(GFCF(dim=5, decay=decay), split)[1], faded @ oracle.low_pass(met, 5, 0.3, 0.5))
+    server, scores = fitted(IALS(dim=6, iterations=2, decay=decay), split)
+    item = server.shared["item"].numpy()
+    assert_close(scores, oracle.least_squares(met * faded, item, 30.0, 0.03, 1.0) @ item.T)

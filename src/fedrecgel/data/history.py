@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from fedrecgel.data.item_sets import IntArray, ItemSets
@@ -59,6 +59,12 @@ class History:
     def owners(self) -> Int[Tensor, " r"]:
         """The client of each entry."""
         return torch.arange(len(self.ids), device=self.device).repeat_interleave(self.ptr.diff())
+
+    def fade(self, decay: float, dtype: torch.dtype) -> Float[Tensor, " r"]:
+        """(1 + recency)^-decay: older items weigh less; all weigh 1 at a decay of 0 or where no order is known."""
+        if self.recency is None or decay == 0:
+            return torch.ones(len(self.items), dtype=dtype, device=self.device)
+        return (1.0 + self.recency.to(dtype)) ** -decay
 
     def pad(self) -> tuple[Int[Tensor, "C H"], Bool[Tensor, "C H"]]:
         """The items as a rectangle, and which of its entries are real."""

@@ -9,6 +9,7 @@ from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedncf_weights import FedNCFWeights
 from fedrecgel.methods.fedrap import FedRAP
 from fedrecgel.methods.fedrecgel import FedRecGEL
+from fedrecgel.methods.gfcf import GFCF
 from fedrecgel.methods.gpfedrec import GPFedRec
 from fedrecgel.methods.ials import IALS
 from fedrecgel.methods.itemknn import ItemKNN
@@ -26,6 +27,7 @@ METHODS: dict[str, type[Method]] = {
     "itemknn": ItemKNN,
     "ease": EASE,
     "ials": IALS,
+    "gfcf": GFCF,
     "fedmf": FedMF,
     "fedncf": FedNCF,
     "fedncf-weights": FedNCFWeights,

@@ -18,11 +18,12 @@ from fedrecgel.methods.base import (
     Upload,
     local_epochs,
 )
-from fedrecgel.methods.histories import Centralised, HistorySent
+from fedrecgel.methods.histories import FADING, Centralised, HistorySent
 from fedrecgel.tables import NO_TABLE, PersonalTable, StackedTable, State
 from fedrecgel.tensors import Ids, Tensors
 
 __all__ = [
+    "FADING",
     "NO_TABLE",
     "Centralised",
     "ClientBatch",

@@ -11,7 +11,7 @@ P = (I − Xᵀ(XXᵀ + λI)⁻¹X) / λ: the same numbers in less time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,6 +34,7 @@ class EASE(fed.Centralised):
 
     paper: ClassVar[str] = "Steck, WWW 2019"
     draws_nothing: ClassVar[bool] = True
+    search: ClassVar[Mapping[str, object]] = {"reg": {"low": 10.0, "high": 30_000.0, "log": True}, **fed.FADING}
 
     reg: fed.Rate = 300.0
     """Ridge penalty λ."""
@@ -41,11 +42,7 @@ class EASE(fed.Centralised):
     def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """No weights yet."""
         n = problem.n_items
-        if n > LARGEST:
-            raise ConfigError(
-                f"Method 'ease' keeps a weight for each pair of items, which fits for at most {LARGEST:,} items. "
-                f"Found {n:,}. Use itemknn or ials."
-            )
+        check_catalogue("ease", n)
         return fed.Server({"weights": torch.zeros(n, n, dtype=problem.dtype, device=problem.device)})
 
     def fit(self, seen: CountMatrix, shared: fed.Tensors) -> fed.Tensors:
@@ -60,8 +57,23 @@ class EASE(fed.Centralised):
     def score(
         self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
-        """The sum of the own items' rows of B."""
-        return embedding_bag(history.items, down.shared["weights"], history.ptr[:-1], mode="sum").gather(1, items)
+        """The sum of the own items' rows of B, each as heavy as its item is recent."""
+        weights, fading = down.shared["weights"], history.fade(self.decay, down.shared["weights"].dtype)
+        own = embedding_bag(history.items, weights, history.ptr[:-1], mode="sum", per_sample_weights=fading)
+        return own.gather(1, items)
+
+
+def check_catalogue(method: str, n_items: int) -> None:
+    """Refuse a catalogue whose pairs do not fit into memory.
+
+    Raises:
+        ConfigError: it is too large.
+    """
+    if n_items > LARGEST:
+        raise ConfigError(
+            f"Method '{method}' keeps a weight for each pair of items, which fits for at most {LARGEST:,} items. "
+            f"Found {n_items:,}. Use itemknn or ials."
+        )
 
 
 def _inverse_columns(x: CountMatrix, reg: float) -> Iterator[tuple[int, int, Float[Tensor, "n b"]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -18,12 +19,16 @@ from fedrecgel.methods.base import (
     Method,
     Need,
     Problem,
+    Radius,
     Server,
     Upload,
 )
 from fedrecgel.numerics.counts import CountMatrix
 from fedrecgel.tables import State
 from fedrecgel.tensors import Ids, Tensors
+
+FADING: Mapping[str, object] = {"decay": [0.0, 0.2, 0.5, 1.0]}
+"""Where `fedrecgel tune` looks for the decay of a centralised method."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +65,10 @@ class Centralised(HistorySent):
 
     kind: ClassVar[Literal["federated", "reference", "centralised"]] = "centralised"
     sends: ClassVar[frozenset[str]] = frozenset({"interactions"})
+
+    decay: Radius = 0.0
+    """How fast own items fade when a user is scored: the latest weighs 1, the one before 2^-decay, then 3^-decay, ...;
+    0 weighs all alike, and so do data without an order."""
 
     @property
     def server_needs(self) -> Need:

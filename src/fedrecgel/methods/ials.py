@@ -15,7 +15,7 @@ computes its own user vector from the item vectors (Eq. 4), which is what one mo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 import torch
@@ -37,6 +37,13 @@ class IALS(fed.Centralised):
     """Alternating least squares on all pairs, weighted by confidence."""
 
     paper: ClassVar[str] = "Hu, Koren and Volinsky, ICDM 2008"
+    search: ClassVar[Mapping[str, object]] = {
+        "dim": [32, 64, 128],
+        "reg": {"low": 0.003, "high": 0.3, "log": True},
+        "alpha": {"low": 3.0, "high": 300.0, "log": True},
+        "iterations": [5, 10, 20],
+        **fed.FADING,
+    }
     contract: ClassVar[Mapping[str, object]] = {"dim": 8, "iterations": 2}
 
     dim: fed.Size = 64
@@ -66,9 +73,10 @@ class IALS(fed.Centralised):
     def score(
         self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
-        """The own vector from the own items, times the vectors of these items."""
+        """The own vector from the own items, of which older ones may inspire less confidence, times these items'."""
         item, gram = down.derive(_gram)
-        user = self.solve(item, gram, CountMatrix.from_history(history, down.shared["item"].dtype))
+        own = CountMatrix.from_history(history, down.shared["item"].dtype)
+        user = self.solve(item, gram, replace(own, counts=own.counts * history.fade(self.decay, own.counts.dtype)))
         return (user @ item.mT).gather(1, items)
 
     def solve(self, fixed: Float[Tensor, "n d"], gram: Float[Tensor, "d d"], met: CountMatrix) -> Float[Tensor, "m d"]:

@@ -12,6 +12,7 @@ similarities are not normalised afterwards (an option of the paper).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,6 +30,11 @@ class ItemKNN(fed.Centralised):
 
     paper: ClassVar[str] = "Deshpande and Karypis, TOIS 2004"
     draws_nothing: ClassVar[bool] = True
+    search: ClassVar[Mapping[str, object]] = {
+        "neighbours": {"low": 10, "high": 1000, "log": True},
+        "shrinkage": {"low": 1.0, "high": 100.0, "log": True},
+        **fed.FADING,
+    }
 
     neighbours: fed.Size = 100
     """Most similar items that an item votes for, k."""
@@ -56,9 +62,10 @@ class ItemKNN(fed.Centralised):
     def score(
         self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
-        """Every own item votes for its neighbours."""
+        """Every own item votes for its neighbours, the louder the more recent it is."""
         similarity, n_items = down.shared["similarity"], history.n_items
         votes = similarity.new_zeros(len(items) * n_items)
         places = history.owners[:, None] * n_items + down.shared["neighbours"][history.items]
-        votes.index_add_(0, places.flatten(), similarity[history.items].flatten())
+        loud = similarity[history.items] * history.fade(self.decay, similarity.dtype)[:, None]
+        votes.index_add_(0, places.flatten(), loud.flatten())
         return votes.view(len(items), n_items).gather(1, items)

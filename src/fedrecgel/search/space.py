@@ -16,8 +16,8 @@ Value = float | int | str | bool
 """What one setting can be."""
 
 COMMON: Mapping[str, object] = {"method.fraction": [0.1, 0.5, 1.0]}
-"""Searched for every method: the choices that decide a comparison are the same for all, and participation moves results
-by more than most methods do."""
+"""Searched for every federated method: the choices that decide a comparison are the same for all, and participation
+moves results by more than most methods do. A centralised method has all histories by definition."""
 OUTSIDE_METHOD = ("sampling.negatives",)
 """Settings a search may change besides hyper-parameters; all others change what is measured."""
 EXAMPLE = '"method.server_lr" = {low = 1e-4, high = 1e-1, log = true}'
@@ -112,10 +112,11 @@ def read_search(path: Path) -> tuple[Config, Space]:
 
 def default_space(method: str) -> Mapping[str, object]:
     """The space a method's class names, as it would stand in [search]."""
-    own = find_method(method).search
+    kind = find_method(method)
+    own, common = kind.search, COMMON if kind.kind == "federated" else {}
     if not own:
         raise ConfigError(f"There is no default space for '{method}'. Add a table [search], for example {EXAMPLE}.")
-    return {**COMMON, **{key if "." in key else f"method.{key}": values for key, values in own.items()}}
+    return {**common, **{key if "." in key else f"method.{key}": values for key, values in own.items()}}
 
 
 def read_space(table: Mapping[str, object], config: Config) -> Space:
