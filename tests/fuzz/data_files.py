@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-SUFFIXES = (".csv", ".tsv", ".inter", ".parquet")
+SUFFIXES = (".csv", ".parquet", ".tsv", ".parquet", ".inter")
 NAMES = (
     "user",
     "item",
@@ -34,6 +34,7 @@ KINDS: tuple[Any, ...] = (
     *(pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.int64())),
 )
 
+more = st.just(["timestamp"]) | st.lists(st.sampled_from(NAMES), max_size=2)
 lengths = st.sampled_from([20, 30, 40, 25, 1, 0])
 cells = st.one_of(
     st.integers(0, 12).map(str),
@@ -45,7 +46,7 @@ cells = st.one_of(
 @st.composite
 def text_files(draw: st.DrawFn, delimiter: str) -> bytes:
     """Rows below a header, as they are or ragged."""
-    header = ["user", "item", *draw(st.lists(st.sampled_from(NAMES), max_size=2))]
+    header = ["user", "item", *draw(more)]
     n_rows, step = draw(lengths), draw(st.integers(1, 7))
     rows = [[str(k % 3), *(str(k * step % 13) for _ in header[1:])] for k in range(n_rows)]
     for row in rows[: draw(st.integers(0, 3))]:
@@ -60,7 +61,7 @@ def text_files(draw: st.DrawFn, delimiter: str) -> bytes:
 def parquet_files(draw: st.DrawFn) -> bytes:
     """Columns of any type."""
     n_rows = draw(lengths)
-    names = ["user", "item", *draw(st.lists(st.sampled_from(NAMES), max_size=2))]
+    names = ["user", "item", *draw(more)]
     columns = [draw(_columns(n_rows, modulus=(3, 13, 0, 0)[place])) for place in range(len(names))]
     target = io.BytesIO()
     pq.write_table(
