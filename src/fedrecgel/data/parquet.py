@@ -14,7 +14,7 @@ from fedrecgel.errors import DataError
 
 MAX_COLUMNS = 10_000
 """Of a file, used or not."""
-MAX_FOOTER = 16 << 20
+MAX_FOOTER = 8 << 20
 """Bytes of a Parquet file's own description, which is read whole before anything else."""
 MAX_ROWS = 100_000_000
 MAX_UNFOLDED = 4 << 30
