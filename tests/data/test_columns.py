@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from fedrecgel.data.columns import ColumnNames, choose_columns, pick_columns
+from fedrecgel.data.interactions import Interactions
 from fedrecgel.errors import DataError
 
 
@@ -59,6 +60,17 @@ def test_missing_and_ambiguous(found: list[str], names: ColumnNames, words: str)
         choose_columns(found, names)
 
 
+def test_a_column_named_by_hand_must_be_one() -> None:
+    with pytest.raises(DataError, match=r"one column 'who' \(data\.user\)\. Found 2"):
+        choose_columns(["who", "item", "who"], ColumnNames(user="who"))
+
+
+def test_many_columns_are_not_all_listed() -> None:
+    with pytest.raises(DataError, match=r"c19, … \(500 in all\)") as error:
+        choose_columns([f"c{k}" for k in range(500)])
+    assert len(str(error.value)) < 300
+
+
 def test_naming_a_column_settles_ambiguity() -> None:
     assert choose_columns(["user", "user_id", "item"], ColumnNames(user="user_id"))["user"] == "user_id"
 
@@ -85,6 +97,8 @@ def test_ids(ids: Any, expected: list[Any]) -> None:
         (["a", "", "b"], "Found empty ids"),
         ([0.5, 1.0, 2.0], "Found fractions"),
         ([float("inf"), 1.0, 2.0], "Found fractions"),
+        ([2.0**53, 1.0, 2.0], "does not tell neighbours apart"),
+        (np.array([2**11, 1, 2], dtype=np.float16), "does not tell neighbours apart"),
         ([True, False, True], "integers or text. Found bool"),
         ([[1], [2], [3]], "integers or text. Found list"),
     ],
@@ -103,9 +117,17 @@ def test_bad_ids(ids: Any, words: str) -> None:
         ["2020-01-01 00:00:02", "2020-01-01 00:00:01", "2020-01-01 00:00:03"],
         [datetime.date(2020, 1, day) for day in (2, 1, 3)],
         [datetime.datetime(2020, 1, day, tzinfo=datetime.UTC) for day in (2, 1, 3)],
+        [datetime.time(day) for day in (2, 1, 3)],
+        pa.array([2, 1, 3], pa.time32("s")),
+        pa.array([2, 1, 3], pa.time64("ns")),
+        pa.array([2, 1, 3], pa.duration("ms")),
+        pa.array([2, 1, 2**64 - 1], pa.uint64()),
+        pa.array([2 - 2**63, 1 - 2**63, 3]),
+        pa.array(["12", "7", "300"]).dictionary_encode(),
+        pa.array([0.2, 0.1, 0.3]).dictionary_encode(),
     ],
 )
-def test_times_keep_their_order(times: list[Any]) -> None:
+def test_times_keep_their_order(times: Any) -> None:
     found = pick_columns(table(time=times)).times
     assert found is not None
     assert found.dtype == np.int64
@@ -116,13 +138,18 @@ def test_times_keep_their_order(times: list[Any]) -> None:
     ("role", "values", "words"),
     [
         ("time", [1, None, 2], "no missing values"),
+        ("time", [1, -(2**63), 2], "no missing values. Found 1 of 3: the lowest 64-bit number stands for no time"),
+        ("time", pa.array([1, -(2**63), 2], pa.timestamp("ns")), "stands for no time"),
+        ("time", np.array([1, "NaT", 2], dtype="datetime64[ns]"), "no missing values"),
+        ("time", [1.0, float("-inf"), 2.0], "finite numbers. Found infinity"),
+        ("time", pa.array([1, 2**31 - 1, 2], pa.date32()), "numbers or ISO dates"),
         ("time", ["soon", "now", "then"], "numbers or ISO dates. Found soon"),
         ("time", [True, False, True], "numbers or dates. Found bool"),
         ("rating", [1.0, float("nan"), 2.0], "no missing values"),
         ("rating", ["good", "bad", "good"], "should hold numbers. Found"),
     ],
 )
-def test_bad_times_and_ratings(role: str, values: list[Any], words: str) -> None:
+def test_bad_times_and_ratings(role: str, values: Any, words: str) -> None:
     with pytest.raises(DataError, match=words):
         pick_columns(table(**{role: values}))
 
@@ -142,3 +169,10 @@ def test_times_written_as_text(times: list[str]) -> None:
 def test_hashes_beyond_signed_integers_are_names() -> None:
     found = pick_columns(pa.table({"user": pa.array([2**64 - 1, 1], pa.uint64()), "item": [1, 2]}))
     assert found.users.to_pylist() == [str(2**64 - 1), "1"]
+
+
+def test_a_dictionary_may_hold_a_word_twice_or_for_nothing() -> None:
+    words = pa.DictionaryArray.from_arrays(pa.array([0, 2, 1, 0]), pa.array(["b", "a", "b", "unused"]))
+    data = Interactions.from_frame({"user": words, "item": [1, 2, 3, 4]}, min_interactions=1)
+    assert data.user_ids == ["a", "b"]
+    assert data.users.tolist() == [1, 1, 0, 1]

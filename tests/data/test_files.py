@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,14 @@ def test_a_rating_may_turn_into_a_fraction_late(tmp_path: Path) -> None:
         ("mine", b"user,item\n1,2\n", "no suffix"),
         ("missing.csv", b"user,film\n1,2\n", r"column 'item'. Found: user, film"),
         ("semicolon.csv", b"user;item\n1;2\n", "Found: user;item"),
-        ("words.csv", b"user,item,rating\n1,2,good\n", "good"),
+        ("words.csv", b"user,item,rating\n1,2,3\n1,2,good\n", r"Column 3 of .* in row 3: invalid value 'good'"),
+        ("quote.csv", b'user,item\n1,"2\n1,3\n', "stand on one line. Found a line end: is a quote not closed"),
+        ("mark.csv", b"\xef\xbb\xbf\n", "empty file"),
+        ("utf16_unmarked.csv", "user,item\n1,2\n".encode("utf-16-le"), "Found a zero byte"),
+        ("packed.csv", b"\x1f\x8b\x08\x00\x00\x00user,item\n1,2\n", "Found a zero byte"),
+        ("wide.csv", b"user,item" + b",c" * 10_000 + b"\n", r"at most 10,000 columns\. Found 10,002"),
+        ("long_header.csv", b"a" * 1_100_000, "header of .* should have at most 1 MB"),
+        ("long.csv", b'user,item\n1,"' + b"a" * 3_000_000 + b'"\n', "Each line of .* at most 1 MB. Found a longer"),
     ],
 )
 def test_bad_files_are_explained(tmp_path: Path, name: str, content: bytes, words: str) -> None:
@@ -142,6 +150,24 @@ def test_missing_file_and_directory(tmp_path: Path) -> None:
         read_table(tmp_path / "nothing.csv")
     with pytest.raises(DataError, match="Found a directory"):
         read_table(tmp_path)
+
+
+def test_pipes_devices_and_sockets_are_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "endless.csv").symlink_to("/dev/zero")
+    (tmp_path / "folder.csv").mkdir()
+    with socket.socket(socket.AF_UNIX) as end:
+        end.bind(str(tmp_path / "s.csv"))
+        for name, kind in {"pipe": "pipe", "endless": "device", "folder": "directory", "s": "socket"}.items():
+            with pytest.raises(DataError, match=f"Data should be one file. Found a {kind}: .*{name}.csv"):
+                load(tmp_path / f"{name}.csv")
+    with pytest.raises(DataError, match="should be readable"):
+        read_table(tmp_path / "a\0b.csv")
+
+
+def test_byte_order_marks_and_windows_line_ends(tmp_path: Path) -> None:
+    path = write(tmp_path / "mine.csv", b"\xef\xbb\xbfuser,item\r\n1,2\r\n3,4\r\n")
+    assert pick_columns(read_table(path)).items.to_pylist() == [2, 4]
 
 
 @pytest.mark.skipif(getattr(os, "geteuid", int)() == 0, reason="root may read everything")

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.report.hostile import poisoned
 
 from fedrecgel.report.write import write_report
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Dialog, Page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SHOTS = os.environ.get("FEDRECGEL_SCREENSHOTS")
@@ -51,8 +52,13 @@ class Opened:
         self.page.on("console", lambda m: self.trouble.append(m.text) if m.type in ("error", "warning") else None)
         self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
         self.page.on("request", lambda r: None if r.url.startswith(("file:", "data:")) else self.trouble.append(r.url))
+        self.page.on("dialog", self._dismiss)
         self.page.goto(file.as_uri())
         self.page.wait_for_selector("figure[data-drawn]")
+
+    def _dismiss(self, dialog: Dialog) -> None:
+        self.trouble.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
 
 @pytest.mark.parametrize(
@@ -166,3 +172,40 @@ def test_the_theme_can_be_chosen(browser: Browser, page_file: Path) -> None:
         seen.append((button.inner_text(), page.evaluate("document.documentElement.dataset.theme ?? null")))
     assert seen == [("Light", "light"), ("Dark", "dark"), ("Auto", None)]
     page.close()
+
+
+HOSTILE = [
+    {"dataset": "<img src=x onerror=alert(1)>", "method": "</script><script>alert(2)</script>", "words": "{{data}}"},
+    {"dataset": "<!--<script>", "method": "__proto__", "words": '"><img src=https://x.invalid onerror=alert(3)>'},
+    {"dataset": "{{script}}{{data}}", "method": "' onmouseover=alert(4) x='", "words": "</title><svg/onload=alert(5)>"},
+]
+
+
+@pytest.mark.parametrize("names", HOSTILE, ids=["tags", "comments", "places"])
+def test_hostile_names_are_shown_and_do_nothing(
+    browser: Browser, results: Path, tmp_path: Path, names: dict[str, str]
+) -> None:
+    root = poisoned(results, tmp_path / "results", **names)
+    write_report(root, tmp_path / "page.html", names["words"], figures=False)
+    opened = Opened(browser, tmp_path / "page.html")
+    page = opened.page
+    page.locator("figure[data-figure='curves'] .legend button").first.hover()
+    assert page.locator("figure[data-figure]").count() == page.locator("figure[data-drawn]").count() == 9
+    assert page.title() == f"fedrecgel: {names['dataset']}"
+    for name in names.values():
+        assert page.get_by_text(name).count() > 0
+    assert opened.trouble == []
+    page.close()
+
+
+def test_the_policy_stops_what_escaping_might_miss(browser: Browser, page_file: Path, tmp_path: Path) -> None:
+    """A script, a style, a picture and a request that are not the page's own."""
+    inserted = "<script>alert(1)</script><img src=x onerror=alert(2)><p id=p style='color:red'>"
+    broken = tmp_path / "broken.html"
+    broken.write_text(page_file.read_text(encoding="utf-8").replace("<footer>", f"{inserted}<footer>"))
+    opened = Opened(browser, broken)
+    assert opened.page.evaluate("fetch('https://x.invalid').catch(() => 'refused')") == "refused"
+    assert opened.page.evaluate("getComputedStyle(document.getElementById('p')).color") != "rgb(255, 0, 0)"
+    assert opened.trouble
+    assert all("Content Security Policy" in line for line in opened.trouble)
+    opened.page.close()

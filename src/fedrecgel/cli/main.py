@@ -11,6 +11,7 @@ from importlib import import_module
 from importlib.metadata import version
 
 from fedrecgel.cli.common import INTERRUPTED
+from fedrecgel.cli.terminal import plain_output
 from fedrecgel.errors import ConfigError, FedrecgelError, unknown
 
 COMMANDS = {
@@ -57,6 +58,11 @@ def parser(complete: Collection[str] = COMMANDS.keys()) -> argparse.ArgumentPars
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; exit code 2 for wrong input, 1 for a failed run, 130 for Ctrl-C."""
+    with plain_output():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words  # anywhere on the line, so it is taken out before parsing
     words = [word for word in words if word != "--debug"]

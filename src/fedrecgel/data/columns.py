@@ -20,6 +20,10 @@ ALIASES = {
     "rating": ("rating", "score", "weight"),
 }
 REQUIRED = ("user", "item")
+NO_TIME = np.iinfo(np.int64).min
+"""How NumPy and pandas store a missing time; its opposite does not fit 64 bits, so it cannot be ordered, either."""
+SHOWN = 20
+"""More columns than this are not listed in a message."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ BY_NAME = ColumnNames()
 
 @dataclass(frozen=True)
 class Columns:
-    """Raw columns of equal length. Users and items may be integers or strings; times are ordered integers."""
+    """Raw columns of equal length. Users and items are integers or text, as a dictionary or not; times are integers."""
 
     users: Any  # pyarrow.Array; pyarrow ships no types
     items: Any
@@ -89,17 +93,19 @@ def _plain(name: str) -> str:
 def _find(found: list[str], role: str, given: str | None, where: str) -> str | None:
     if given is not None:
         if given not in found:
-            raise DataError(f"{where} should have the column '{given}' (data.{role}). Found: {', '.join(found)}.")
+            raise DataError(f"{where} should have the column '{given}' (data.{role}). Found: {_listed(found)}.")
+        if found.count(given) > 1:
+            raise DataError(f"{where} should have one column '{given}' (data.{role}). Found {found.count(given)}.")
         return given
     matches = [name for name in found if _plain(name) in ALIASES[role]]
     if len(matches) > 1:
         raise DataError(
-            f"{where} has several columns that could be the {role}: {', '.join(matches)}. "
+            f"{where} has several columns that could be the {role}: {_listed(matches)}. "
             f"Name one with --set data.{role}=…"
         )
     if not matches and role in REQUIRED:
         raise DataError(
-            f"{where} should have a column '{role}'. Found: {', '.join(found) or 'no columns'}. "
+            f"{where} should have a column '{role}'. Found: {_listed(found) or 'no columns'}. "
             + (
                 f"Name it with --set data.{role}=…"
                 if len(found) > 1
@@ -107,6 +113,11 @@ def _find(found: list[str], role: str, given: str | None, where: str) -> str | N
             )
         )
     return matches[0] if matches else None
+
+
+def _listed(names: list[str]) -> str:
+    more = [f"… ({len(names):,} in all)"] if len(names) > SHOWN else []
+    return ", ".join([*names[:SHOWN], *more])
 
 
 def _no_gaps(column: Any, what: str) -> None:
@@ -118,10 +129,12 @@ def _no_gaps(column: Any, what: str) -> None:
 
 
 def _ids(column: Any, what: str) -> Any:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+    """Integers, or text, which stays a dictionary if it was one: long names that repeat take memory once."""
     _no_gaps(column, what)
     kind = column.type
+    if pa.types.is_dictionary(kind):
+        values = _ids(column.dictionary, what)
+        return values.take(column.indices) if pa.types.is_integer(values.type) else _with_values(column, values)
     if pa.types.is_integer(kind):
         try:
             return column.cast(pa.int64())
@@ -129,10 +142,17 @@ def _ids(column: Any, what: str) -> Any:
             return column.cast(pa.large_string())
     if pa.types.is_floating(kind):  # pandas turns integers into floats as soon as one was missing
         try:
-            return column.cast(pa.int64())
+            ids = column.cast(pa.float64()).cast(pa.int64())
         except pa.ArrowInvalid as error:
             raise DataError(f"{what[0].upper() + what[1:]} should hold ids. Found fractions.") from error
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        exact = 2 ** (np.finfo(kind.to_pandas_dtype()).nmant + 1)
+        if pc.any(pc.greater_equal(pc.abs(ids), exact)).as_py():
+            raise DataError(
+                f"{what[0].upper() + what[1:]} should hold ids. Found numbers of {exact:,} or more as {kind}, which "
+                f"does not tell neighbours apart. Store integers or text."
+            )
+        return ids
+    if _is_text(kind):
         text = column.cast(pa.large_string())
         if pc.any(pc.equal(pc.utf8_length(text), 0)).as_py():
             raise DataError(f"{what[0].upper() + what[1:]} should have no missing values. Found empty ids.")
@@ -140,23 +160,47 @@ def _ids(column: Any, what: str) -> Any:
     raise DataError(f"{what[0].upper() + what[1:]} should hold integers or text. Found {kind}.")
 
 
+def _with_values(column: Any, values: Any) -> Any:
+    return pa.DictionaryArray.from_arrays(column.indices, values)
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
 def _times(column: Any, what: str) -> np.ndarray[Any, np.dtype[np.int64]]:
     _no_gaps(column, what)
     kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        try:
+    if pa.types.is_dictionary(kind):
+        each: np.ndarray[Any, np.dtype[np.int64]] = _times(column.dictionary, what)[column.indices.to_numpy()]
+        return each
+    if pa.types.is_floating(kind) or (pa.types.is_uint64(kind) and pc.max(column).as_py() >= 2**63):
+        return _order(column.to_numpy(zero_copy_only=False), what)
+    try:
+        if _is_text(kind):
             column = _cast_first(column, pa.int64(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
-        except pa.ArrowInvalid as error:
-            raise DataError(
-                f"{what[0].upper() + what[1:]} should hold numbers or ISO dates. Found {column[0]}."
-            ) from error
-    elif pa.types.is_floating(kind):  # only the order of times matters: ranks keep fractions of a second
-        return np.unique(column.to_numpy(zero_copy_only=False), return_inverse=True)[1].astype(np.int64)
-    elif not (pa.types.is_integer(kind) or pa.types.is_temporal(kind)):
-        raise DataError(f"{what[0].upper() + what[1:]} should hold numbers or dates. Found {kind}.")
-    if pa.types.is_date(column.type):
-        column = column.cast(pa.timestamp("us"))
-    return np.asarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
+        elif pa.types.is_date(kind):
+            column = column.cast(pa.timestamp("us"))
+        elif pa.types.is_time32(kind):
+            column = column.cast(pa.int32())
+        elif not (pa.types.is_integer(kind) or pa.types.is_temporal(kind)):
+            raise DataError(f"{what[0].upper() + what[1:]} should hold numbers or dates. Found {kind}.")
+        times = np.asarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(f"{what[0].upper() + what[1:]} should hold numbers or ISO dates. Found {column[0]}.") from error
+    if missing := int((times == NO_TIME).sum()):
+        raise DataError(
+            f"{what[0].upper() + what[1:]} should have no missing values. Found {missing:,} of {len(times):,}: "
+            f"the lowest 64-bit number stands for no time."
+        )
+    return times
+
+
+def _order(values: Any, what: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Ranks: only the order of times matters, and they keep fractions of a second and numbers beyond 2^63."""
+    if not np.isfinite(values).all():
+        raise DataError(f"{what[0].upper() + what[1:]} should hold finite numbers. Found infinity.")
+    return np.unique(values, return_inverse=True)[1].astype(np.int64)
 
 
 def _cast_first(column: Any, *kinds: Any) -> Any:

@@ -7,6 +7,7 @@ written as a plain integer; one id such as `007` or `A1` keeps the whole column 
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 
 from fedrecgel.data.columns import ALIASES, BY_NAME, ColumnNames, choose_columns
+from fedrecgel.data.parquet import MAX_COLUMNS, read_parquet
 from fedrecgel.errors import DataError
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".inter": "\t"}
@@ -24,6 +25,8 @@ SUFFIXES = (".csv", ".tsv", ".parquet", ".inter")
 ID_TEXT = pa.dictionary(pa.int32(), pa.string())
 PLAIN_INTEGER = r"^(0|-?[1-9][0-9]{0,17})$"
 """At most 18 digits, so that it fits 64 bits."""
+MAX_LINE = 1 << 20
+"""Bytes of a line of a text file: the block in which it is read."""
 
 
 def read_table(path: str | Path, names: ColumnNames = BY_NAME, roles: Iterable[str] = ALIASES) -> Any:
@@ -50,14 +53,16 @@ def read_table(path: str | Path, names: ColumnNames = BY_NAME, roles: Iterable[s
             f"Convert it, or hand a data frame to Interactions.from_frame."
         )
     if kind == ".parquet":
-        return _read_parquet(path, names, roles)
+        return read_parquet(path, names, roles)
     delimiter = DELIMITERS[kind]
+    _check_first_line(path, delimiter)
     chosen = choose_columns(_header(path, delimiter), names, str(path))
     wanted = {role: name for role, name in chosen.items() if name is not None and role in roles}
     table = read_delimited(path, delimiter, _types(wanted), include=list(wanted.values()))
     for role in ("user", "item"):
         position = table.column_names.index(wanted[role])
-        table = table.set_column(position, wanted[role], _plain_ids(table.column(position)))
+        ids = _plain_ids(table.column(position), f"column '{wanted[role]}' of {path}")
+        table = table.set_column(position, wanted[role], ids)
     return table
 
 
@@ -82,9 +87,9 @@ def read_delimited(
     }
     try:
         return pa_csv.read_csv(path, read_options=read, **options)
-    except (pa.ArrowInvalid, pa.ArrowKeyError, UnicodeDecodeError) as error:
-        reason = error
-        if "Expected" in str(error):  # only the serial reader knows the number of the row
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason: Exception = error
+        if re.search("Expected|conversion error", str(error)):  # only the serial reader knows the number of the row
             read.use_threads = False
             try:
                 pa_csv.read_csv(path, read_options=read, **options)
@@ -94,24 +99,51 @@ def read_delimited(
 
 
 def check_file(path: Path) -> None:
-    """Check that there is a file with something in it.
+    """Check that there is a file with something in it, before it is opened: a pipe would wait, a device never end.
 
     Raises:
-        DataError: it is missing, a directory, empty, or cannot be opened.
+        DataError: it is missing, no regular file, empty, or cannot be opened.
     """
-    if path.is_dir():
-        raise DataError(f"Data should be one file. Found a directory: {path}.")
     try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"The name of {path} should be UTF-8. Rename the file.") from error
+    try:
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):
+            raise DataError(f"Data should be one file. Found a {_kind(about.st_mode)}: {path}.")
         with path.open("rb") as file:
-            start = file.read(1024)
+            start = file.read(1024) if about.st_size else b""
     except FileNotFoundError as error:
         raise DataError(f"There is no file {path}. Check the path.") from error
-    except OSError as error:
-        raise DataError(f"{path} should be readable. Found: {error.strerror}.") from error
-    if not start.strip():
+    except (OSError, ValueError) as error:  # the latter from a name with a zero byte
+        raise DataError(f"{path} should be readable. Found: {getattr(error, 'strerror', None) or error}.") from error
+    if not start.removeprefix(b"\xef\xbb\xbf").strip():
         raise DataError(f"{path} should hold interactions. Found an empty file.")
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{path} should be UTF-8. Found UTF-16. Save it as UTF-8.")
+
+
+def _kind(mode: int) -> str:
+    """What is there instead of a file."""
+    kinds = {stat.S_IFDIR: "directory", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
+    return kinds.get(stat.S_IFMT(mode), "device")
+
+
+def _check_first_line(path: Path, delimiter: str) -> None:
+    with path.open("rb") as file:
+        start = file.read(MAX_LINE)
+        longer = bool(file.read(1))
+    line = re.split(rb"[\r\n]", start, maxsplit=1)[0]
+    if b"\0" in line:
+        raise DataError(f"The header of {path} should be text. Found a zero byte. Is it a text file, saved as UTF-8?")
+    if len(line) == MAX_LINE and longer:
+        raise DataError(f"The header of {path} should have at most {MAX_LINE >> 20} MB. Found a longer line.")
+    if (columns := line.count(delimiter.encode()) + 1) > MAX_COLUMNS:
+        raise DataError(
+            f"{path} should have at most {MAX_COLUMNS:,} columns. Found {columns:,}. "
+            f"Write only the columns that are used."
+        )
 
 
 def _header(path: Path, delimiter: str) -> list[str]:
@@ -134,24 +166,15 @@ def _types(wanted: Mapping[str, str]) -> dict[str, Any]:
     return types
 
 
-def _plain_ids(column: Any) -> Any:
+def _plain_ids(column: Any, what: str) -> Any:
     """Integers if every id is written as one, else the text."""
     ids = column.combine_chunks()
     ids = ids if isinstance(ids, pa.DictionaryArray) else pa.chunked_array([], ID_TEXT).combine_chunks()
     if not pc.all(pc.match_substring_regex(ids.dictionary, PLAIN_INTEGER)).as_py():
+        if pc.any(pc.match_substring_regex(ids.dictionary, r"[\r\n]")).as_py():
+            raise DataError(f"Ids in {what} should stand on one line. Found a line end: is a quote not closed?")
         return ids
     return ids.dictionary.cast(pa.int64()).take(ids.indices)
-
-
-def _read_parquet(path: Path, names: ColumnNames, roles: Iterable[str]) -> Any:
-    try:
-        chosen = choose_columns(pq.read_schema(path).names, names, str(path))
-        wanted = [name for role, name in chosen.items() if name is not None and role in roles]
-        return pq.ParquetFile(path).read(columns=wanted)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(
-            f"{path} should be a Parquet file. Found something unreadable: {_first_line(error)}. Write it again."
-        ) from error
 
 
 def _explain(path: Path, error: Exception) -> str:
@@ -164,6 +187,14 @@ def _explain(path: Path, error: Exception) -> str:
         return (
             f"Each row of {path} should have {expected} columns. Found {got} in row {row or '?'}. "
             f"Correct that row or the separator."
+        )
+    if value := re.search(r"In CSV column #(\d+): Row #(\d+): CSV conversion error to (\w+): (.+)", text):
+        column, row, kind, found = value.groups()
+        return f"Column {int(column) + 1} of {path} should hold {kind} values. Found in row {row}: {found}."
+    if "straddling" in text:
+        return (
+            f"Each line of {path} should have at most {MAX_LINE >> 20} MB. Found a longer one. "
+            f"Is a quote opened and not closed?"
         )
     if missing := re.search(r"Column '(.+)' in include_columns does not exist", text):
         return f"{path} should have a column '{missing[1]}'. Found none. Is it the right file?"

@@ -157,13 +157,17 @@ def _renumber(numbers: npt.NDArray[np.int32], size: int) -> tuple[npt.NDArray[np
 
 
 def _number(raw: Any) -> tuple[npt.NDArray[np.int32], list[Any]]:
-    """Numbers in sorted order of the ids, and the ids."""
-    encoded = raw.dictionary_encode()
+    """Numbers in sorted order of the ids, and the ids, among them those of a dictionary that no row has."""
+    words = raw.dictionary if pa.types.is_dictionary(raw.type) else raw
+    encoded = words.dictionary_encode()  # a dictionary of others may hold a word twice
     ids = encoded.dictionary.to_pylist()
     order = sorted(range(len(ids)), key=ids.__getitem__)
     rank = np.empty(len(ids), dtype=np.int32)
     rank[order] = np.arange(len(ids))
-    return rank[encoded.indices.to_numpy(zero_copy_only=False)], [ids[k] for k in order]
+    numbers = rank[encoded.indices.to_numpy(zero_copy_only=False)]
+    if words is not raw:
+        numbers = numbers[raw.indices.to_numpy(zero_copy_only=False)]
+    return numbers, [ids[k] for k in order]
 
 
 def _latest_of_each_pair(

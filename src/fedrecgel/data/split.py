@@ -172,7 +172,7 @@ def _latest_first(interactions: Interactions, settings: SplitSettings) -> npt.ND
         precedence = interactions.items
     else:
         precedence = -rows
-    return np.lexsort((rows, precedence, -times, interactions.users))
+    return np.lexsort((rows, precedence, ~times, interactions.users))  # ~: the opposite order of every number
 
 
 def _candidates(purpose: str, observed: ItemSets, settings: SplitSettings) -> npt.NDArray[np.int32]:

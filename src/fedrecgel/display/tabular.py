@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Literal
+
+from fedrecgel.display.text import in_html, in_latex, in_markdown, markdown_code, one_line
 
 Mark = Literal["best", "second"]
 WIDE = 60
@@ -14,19 +14,6 @@ WIDE = 60
 MARKS = (
     "Bold (*): significantly above every other federated method. Underlined ('): significantly above all but the best."
 )
-LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$", "▲": r"$^{\uparrow}$", "▼": r"$^{\downarrow}$"}
-LATEX |= {
-    "≈": r"$^{\approx}$",
-    "ρ": r"$\rho$",
-    "Δ": r"$\Delta$",
-    "−": "$-$",
-    "…": r"\dots{}",
-    "–": "--",
-    "λ": r"$\lambda$",
-}
-RAISED = dict(zip("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹", strict=True))
-LATEX |= {raised: f"$^{digit}$" for digit, raised in RAISED.items()}
-LATEX |= {"×": r"$\times$", "≤": r"$\le$", "∞": r"$\infty$"}
 
 
 @dataclass(frozen=True)
@@ -58,7 +45,7 @@ class Table:
 
     def text(self) -> str:
         """For a terminal."""
-        cells = [list(self.columns), *([_plain(entry) for entry in row] for row in self.rows)]
+        cells = [[one_line(name) for name in self.columns], *([_plain(entry) for entry in row] for row in self.rows)]
         widths = [max(len(row[column]) for row in cells) for column in range(len(self.columns))]
         lines = [
             "  ".join(
@@ -67,38 +54,39 @@ class Table:
             ).rstrip()
             for row in cells
         ]
-        return "\n".join([self.title, *lines])
+        return "\n".join([one_line(self.title), *lines])
 
     def markdown(self) -> str:
         """For a docs page."""
-        head = "| " + " | ".join(self.columns) + " |"
+        head = "| " + " | ".join(map(in_markdown, self.columns)) + " |"
         rule = "|---" + "|---:" * (len(self.columns) - 1) + "|"
         body = ["| " + " | ".join(_markdown(entry) for entry in row) + " |" for row in self.rows]
-        notes = [f"- {note}" for note in self.notes]
-        command = ["", f"`{self.command}`"] if self.command else []
-        return "\n".join([f"### {self.title}", "", head, rule, *body, *([""] if notes else []), *notes, *command])
+        notes = [f"- {in_markdown(note)}" for note in self.notes]
+        command = ["", markdown_code(self.command)] if self.command else []
+        title = f"### {in_markdown(self.title)}"
+        return "\n".join([title, "", head, rule, *body, *([""] if notes else []), *notes, *command])
 
     def latex(self) -> str:
         """For a paper: booktabs, one row per line, its source as a comment."""
-        body = [" & ".join(_latex(entry) for entry in row) + r" \\" for row in self.rows]
+        body = [_row([_latex(entry) for entry in row]) for row in self.rows]
         return "\n".join(
             [
-                f"% {self.command}",
+                f"% {one_line(self.command)}",
                 r"\begin{tabular}{l" + "r" * (len(self.columns) - 1) + "}",
                 r"\toprule",
-                " & ".join(_tex(column) for column in self.columns) + r" \\",
+                _row(list(map(in_latex, self.columns))),
                 r"\midrule",
                 *body,
                 r"\bottomrule",
                 r"\end{tabular}",
-                *(f"% {note}" for note in self.notes),
+                *(f"% {one_line(note)}" for note in self.notes),
             ]
         )
 
     def html(self) -> str:
         """For the page: sortable by its header buttons, values on hover."""
         head = "".join(
-            f'<th scope="col" aria-sort="none"><button type="button">{escape(column)}</button></th>'
+            f'<th scope="col" aria-sort="none"><button type="button">{in_html(column)}</button></th>'
             for column in self.columns
         )
         body = "".join(
@@ -106,30 +94,33 @@ class Table:
             for row in self.rows
         )
         return (
-            f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(self.title)}">'
-            f'<table class="sortable" id="table-{escape(self.name)}"><thead><tr>{head}</tr></thead>'
+            f'<div class="scroll" tabindex="0" role="region" aria-label="{in_html(self.title)}">'
+            f'<table class="sortable" id="table-{in_html(self.name)}"><thead><tr>{head}</tr></thead>'
             f"<tbody>{body}</tbody></table></div>"
         )
 
 
 def _plain(entry: Entry) -> str:
     mark = {"best": "*", "second": "'"}.get(entry.mark or "", "")
-    return f"{entry.text}{mark}" + (f" ({entry.note})" if entry.note else "")
+    return one_line(f"{entry.text}{mark}" + (f" ({entry.note})" if entry.note else ""))
 
 
 def _markdown(entry: Entry) -> str:
-    text = {"best": f"**{entry.text}**", "second": f"<u>{entry.text}</u>"}.get(entry.mark or "", entry.text)
-    return (f"{text} ({entry.note})" if entry.note else text).replace("|", "\\|")
+    text = in_markdown(entry.text)
+    text = {"best": f"**{text}**", "second": f"<u>{text}</u>"}.get(entry.mark or "", text)
+    return f"{text} ({in_markdown(entry.note)})" if entry.note else text
 
 
-def _tex(text: str) -> str:
-    return re.sub("|".join(map(re.escape, LATEX)), lambda match: LATEX[match[0]], text)
+def _row(cells: Sequence[str]) -> str:
+    """A row of a LaTeX table; the line break above it would take a leading [ or * for an option of its own."""
+    guard = "{}" if cells[0].lstrip().startswith(("[", "*")) else ""
+    return guard + " & ".join(cells) + r" \\"
 
 
 def _latex(entry: Entry) -> str:
-    text = _tex(entry.text)
+    text = in_latex(entry.text)
     text = {"best": rf"\textbf{{{text}}}", "second": rf"\underline{{{text}}}"}.get(entry.mark or "", text)
-    return rf"{text} {{\scriptsize ({_tex(entry.note)})}}" if entry.note else text
+    return rf"{text} {{\scriptsize ({in_latex(entry.note)})}}" if entry.note else text
 
 
 def _kind(first: Entry) -> str:
@@ -139,12 +130,12 @@ def _kind(first: Entry) -> str:
 
 def _html(entry: Entry, first: bool) -> str:
     tag = "th" if first else "td"
-    value = "" if entry.value is None else f' data-value="{entry.value!r}"'
-    hint = f' title="{escape(entry.hint)}"' if entry.hint else ""
+    value = "" if entry.value is None else f' data-value="{in_html(repr(entry.value))}"'
+    hint = f' title="{in_html(entry.hint)}"' if entry.hint else ""
     mark = f' class="{entry.mark}"' if entry.mark else ""
-    note = f"<small>{escape(entry.note)}</small>" if entry.note else ""
+    note = f"<small>{in_html(entry.note)}</small>" if entry.note else ""
     scope = ' scope="row"' if first else ""
     style = "text" if entry.value is None and not first and len(entry.text) > 1 else ""
     style += " wide" if len(entry.text) > WIDE and not first else ""
     kind = f' class="{style}"' if style else ""
-    return f"<{tag}{scope}{kind}{value}{hint}><span{mark}>{escape(entry.text)}</span>{note}</{tag}>"
+    return f"<{tag}{scope}{kind}{value}{hint}><span{mark}>{in_html(entry.text)}</span>{note}</{tag}>"

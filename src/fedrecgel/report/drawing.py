@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fedrecgel.display.chart import Chart, Contours, Curves, Differences, Steps, Surfaces
+from fedrecgel.display.text import slug, visible
 from fedrecgel.storage import write_atomically
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ STYLE: dict[Any, Any] = {
     "grid.color": "#e3e6ee",
     "axes.axisbelow": True,
     "legend.frameon": False,
+    "text.parse_math": False,  # a name with dollars is a name
     "svg.hashsalt": "fedrecgel",  # the same file from the same numbers
     "svg.fonttype": "none",
     "pdf.fonttype": 42,
@@ -39,15 +41,15 @@ STYLE: dict[Any, Any] = {
 
 def draw_all(charts: Iterable[Chart], folder: Path) -> int:
     """Draw these charts; returns how many they are."""
-    drawn = 0
+    taken: set[str] = set()
     with mpl.rc_context(STYLE):
         for chart in charts:
+            taken.add(name := slug(chart.name, taken))
             figure = Figure(layout="constrained")
             draw(chart.content, figure)
             for suffix in FORMATS:
-                _save(figure, folder / f"{chart.name}.{suffix}")
-            drawn += 1
-    return drawn
+                _save(figure, folder / f"{name}.{suffix}")
+    return len(taken)
 
 
 def _save(figure: Figure, path: Path) -> None:
@@ -69,7 +71,7 @@ def _curves(content: Curves, figure: Figure) -> None:
     for axes, panel in zip(_row(figure, len(panels)), panels, strict=True):
         for colour, line in zip(_colours(len(panel.lines)), panel.lines, strict=True):
             style = "o-" if len(line.mean) <= FEW else "-"
-            axes.plot(line.x, line.mean, style, color=colour, label=line.label, markersize=3)
+            axes.plot(line.x, line.mean, style, color=colour, label=visible(line.label), markersize=3)
             axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
         if panel.popularity is not None:
             axes.axhline(panel.popularity, color=REFERENCE, linestyle="--", label="popularity")
@@ -90,7 +92,7 @@ def _differences(content: Differences, figure: Figure) -> None:
             colour = {1: "#0a7f57", -1: "#c2410c", 0: REFERENCE}[row.sign]
             axes.plot([row.low, row.high], [place, place], color=colour)
             axes.plot(row.difference, place, "o", color=colour, markerfacecolor=colour if row.sign else "white")
-        axes.set(yticks=range(len(rows)), yticklabels=[row.name for row in rows], xlabel=f"{metric}, points")
+        axes.set(yticks=range(len(rows)), yticklabels=[visible(row.name) for row in rows], xlabel=f"{metric}, points")
         axes.set_ylim(len(rows) - 0.5, -0.5)
 
 
@@ -127,7 +129,7 @@ def _surfaces(content: Surfaces, figure: Figure) -> None:
             )
             x, y, z = _mesh(model.surfaces[column], magnitude)
             axes.plot_surface(x, y, z, cmap="viridis", linewidth=0.2, edgecolor="#ffffff55")
-            axes.set_title(f"{model.method}, ±{magnitude:g}", fontsize=8)
+            axes.set_title(f"{visible(model.method)}, ±{magnitude:g}", fontsize=8)
             axes.tick_params(labelsize=6)
 
 
@@ -145,7 +147,7 @@ def _contours(content: Contours, figure: Figure) -> None:
             axes.plot(0, 0, "o", color="#d9480f", markerfacecolor="white", markersize=4)
             axes.grid(visible=False)
             axes.tick_params(labelsize=6)
-            axes.set_title(f"{model.method}, ±{magnitude:g}", fontsize=8)
+            axes.set_title(f"{visible(model.method)}, ±{magnitude:g}", fontsize=8)
 
 
 def _mesh(grid: Sequence[Sequence[float | None]], magnitude: float) -> tuple[Any, Any, Any]:

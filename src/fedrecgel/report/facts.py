@@ -139,7 +139,7 @@ def runs_table(found: Collected) -> Table:
     for record in sorted(found.records, key=lambda record: record.folder):
         config = record.config
         seed, rounds = config["run"]["seed"], config["run"]["rounds"]
-        name = [Entry(record.folder), Entry(str(seed), seed), Entry(str(rounds), rounds)]
+        name = [Entry(record.folder), Entry(str(seed), _value(seed)), Entry(str(rounds), _value(rounds))]
         if record.summary is None:
             lines.append([*name, Entry("failed"), Entry("–"), Entry("–"), Entry(record.error or "")])
             continue
@@ -152,6 +152,11 @@ def runs_table(found: Collected) -> Table:
         )
     columns = ["folder", "seed", "rounds", " / ".join(SHOWN), "seconds", "commit", "error"]
     return Table("runs", "Every run", columns, lines)
+
+
+def _value(setting: object) -> float | None:
+    """What a setting is sorted by, if it is a number, which a file of settings need not keep to."""
+    return setting if isinstance(setting, int | float) else None
 
 
 def _folders(group: Group) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from html import escape
+from hashlib import sha256
 from importlib import resources
 
 from fedrecgel.display.chart import Chart
 from fedrecgel.display.section import Folded, Part, SideBySide
 from fedrecgel.display.tabular import Table
+from fedrecgel.display.text import in_html
 from fedrecgel.report import facts
 from fedrecgel.report.collect import Collected
 from fedrecgel.report.findings import findings_of
@@ -36,7 +39,7 @@ class _Page:
         """A section, unless it is empty."""
         if parts:
             content = "".join(parts)
-            body = f'<section id="{name}"><h2>{escape(title)}</h2><p>{escape(about)}</p>{content}</section>'
+            body = f'<section id="{in_html(name)}"><h2>{in_html(title)}</h2><p>{in_html(about)}</p>{content}</section>'
             self.sections.append((name, title, body))
 
     def show(self, part: Part) -> str:
@@ -50,17 +53,18 @@ class _Page:
                 return f'<div class="pair">{"".join(map(self._chart, charts))}</div>'
             case Folded(summary, tables):
                 rows = "".join(map(table_card, tables))
-                return f"<details><summary>{escape(summary)}</summary>{rows}</details>"
+                return f"<details><summary>{in_html(summary)}</summary>{rows}</details>"
 
     def _chart(self, chart: Chart) -> str:
         if chart.where == "paper":
             return ""
         kind = chart.content.kind
-        self.figures[chart.name] = asdict(chart.content)
+        key = f"figure-{len(self.figures)}"  # not its name, in which a browser may change a character
+        self.figures[key] = asdict(chart.content)
         inside = '<div class="surfaces"></div>' if kind == "surfaces" else '<div class="plot"></div>'
         return (
-            f'<div class="card"><figure data-figure="{kind}" data-key="{escape(chart.name)}">'
-            f'<figcaption><h3>{escape(chart.title)}</h3><div class="switches"></div></figcaption>'
+            f'<div class="card"><figure data-figure="{kind}" data-key="{key}">'
+            f'<figcaption><h3>{in_html(chart.title)}</h3><div class="switches"></div></figcaption>'
             f'{inside}<div class="legend"></div></figure>{_command(chart.command)}</div>'
         )
 
@@ -77,22 +81,43 @@ def render(found: Collected, command: str) -> str:
     _behind(page, found, command)
     methods = list(dict.fromkeys(group.method for group in found.groups))
     methods.sort(key=lambda name: name != "fedrecgel")  # the first colour is the paper's own method
-    data = json.dumps({"methods": methods, "figures": page.figures}, allow_nan=False).replace("</", "<\\/")
-    links = [f'<a href="#{name}">{escape(title)}</a>' for name, title, _ in page.sections]
-    parts = {
-        "title": "fedrecgel: " + ", ".join(dict.fromkeys(group.dataset for group in found.groups)),
-        "style": _asset("page.css"),
-        "chips": "".join(links),
-        "side": "".join(links),
-        "body": _head(found) + "".join(body for _, _, body in page.sections),
-        "command": escape(command),
-        "script": _asset("page.js"),
-        "data": data,
-    }
-    text = _asset("template.html")
-    for name, value in parts.items():
-        text = text.replace("{{" + name + "}}", value, 1)
-    return text
+    links = [f'<a href="#{in_html(name)}">{in_html(title)}</a>' for name, title, _ in page.sections]
+    style, script = _asset("page.css"), _asset("page.js")
+    return _fill(
+        _asset("template.html"),
+        {
+            "title": in_html("fedrecgel: " + ", ".join(dict.fromkeys(group.dataset for group in found.groups))),
+            "policy": _policy(style, script),
+            "style": style,
+            "chips": "".join(links),
+            "side": "".join(links),
+            "body": _head(found) + "".join(body for _, _, body in page.sections),
+            "command": in_html(command),
+            "script": script,
+            "data": _json({"methods": methods, "figures": page.figures}),
+        },
+    )
+
+
+def _fill(template: str, parts: dict[str, str]) -> str:
+    """All places in one pass: a value that looks like a place is not filled."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def _json(value: object) -> str:
+    """For a script element, which only a < could end or confuse; json writes all but ASCII as escapes."""
+    return json.dumps(value, allow_nan=False).replace("<", "\\u003c")
+
+
+def _policy(style: str, script: str) -> str:
+    """The page runs its own script, has its own style, and asks nobody for anything."""
+    allowed = {"script-src": _digest(script), "style-src": _digest(style), "img-src": "data:"}
+    closed = dict.fromkeys(("default-src", "base-uri", "form-action"), "'none'")
+    return "; ".join(f"{kind} {source}" for kind, source in (closed | allowed).items())
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
 def _asset(name: str) -> str:
@@ -102,13 +127,13 @@ def _asset(name: str) -> str:
 def _command(text: str) -> str:
     if not text:
         return ""
-    return f'<div class="command"><code>{escape(text)}</code><button type="button" class="copy">Copy</button></div>'
+    return f'<div class="command"><code>{in_html(text)}</code><button type="button" class="copy">Copy</button></div>'
 
 
 def table_card(table: Table, *, heading: bool = True) -> str:
     """A table with its notes and the command that makes it."""
-    title = f"<h3>{escape(table.title)}</h3>" if heading else ""
-    notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
+    title = f"<h3>{in_html(table.title)}</h3>" if heading else ""
+    notes = "".join(f"<li>{in_html(note)}</li>" for note in table.notes)
     listed = f'<ul class="notes">{notes}</ul>' if notes else ""
     return f'<div class="card">{title}{table.html()}{listed}{_command(table.command)}</div>'
 
@@ -123,10 +148,10 @@ def _head(found: Collected) -> str:
     }
     if tiles["failed"] == "0":
         del tiles["failed"]
-    shown = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in tiles.items())
+    shown = "".join(f"<div><dt>{in_html(name)}</dt><dd>{in_html(value)}</dd></div>" for name, value in tiles.items())
     cards = "".join(
-        f'<div class="card"><h3>{escape(item.dataset)}</h3><ul>'
-        + "".join(f"<li>{escape(sentence)}</li>" for sentence in item.sentences)
+        f'<div class="card"><h3>{in_html(item.dataset)}</h3><ul>'
+        + "".join(f"<li>{in_html(sentence)}</li>" for sentence in item.sentences)
         + "</ul></div>"
         for item in findings_of(found)
         if item.sentences
@@ -160,7 +185,7 @@ def _behind(page: _Page, found: Collected, command: str) -> None:
     """What stands behind the numbers."""
     table = facts.data_table(found)
     warnings = "".join(
-        f"<h3>{escape(name)}</h3><ul>{''.join(f'<li>{escape(text)}</li>' for text in about['warnings'])}</ul>"
+        f"<h3>{in_html(name)}</h3><ul>{''.join(f'<li>{in_html(text)}</li>' for text in about['warnings'])}</ul>"
         for name, about in found.data.items()
         if about["warnings"]
     )

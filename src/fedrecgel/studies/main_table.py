@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 from fedrecgel.display.chart import Chart, Differences
-from fedrecgel.display.tabular import MARKS, RAISED, Entry, Table
+from fedrecgel.display.tabular import MARKS, Entry, Table
+from fedrecgel.display.text import RAISED
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import find_method, method_label
 from fedrecgel.runs.config import Config

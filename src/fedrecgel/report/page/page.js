@@ -8,7 +8,7 @@
   const colour = (method) => method === "popularity" ? "var(--reference)" : `var(--c${Math.max(0, data.methods.indexOf(method)) % 10})`;
   const node = (tag, attributes, parent, text) => {
     const made = document.createElement(tag);
-    for (const [key, value] of Object.entries(attributes || {})) made.setAttribute(key, value);
+    for (const [key, value] of Object.entries(attributes || {})) key === "style" ? made.style.cssText = value : made.setAttribute(key, value);  // the page's policy forbids the attribute
     if (text !== undefined) made.textContent = text;
     if (parent) parent.appendChild(made);
     return made;
@@ -352,7 +352,7 @@
     },
     differences(figure, found) {
       let metric = Object.keys(found.metrics)[0];
-      const fill = (text) => text.replace("{metric}", metric);
+      const fill = (text) => text.replace("{metric}", () => metric);
       forest(figure.querySelector(".plot"), () => ({ label: fill(found.label), bottom: fill(found.bottom), leftSide: found.left_side, rightSide: found.right_side, rows: found.metrics[metric] }));
       choice(figure.querySelector(".switches"), Object.keys(found.metrics).map((m) => [m, m]), metric, (m) => { metric = m; for (const again of redraws) again(); });
     },
@@ -422,9 +422,11 @@
     cell.addEventListener("pointermove", (event) => showTip(event, hint, []));
     cell.addEventListener("pointerleave", hideTip);
   }
+  const signs = { "▲": "up", "▼": "down", "≈": "same" };
   for (const cell of document.querySelectorAll("td span, th span")) {
     if (!/[▲▼≈]/.test(cell.textContent)) continue;
-    cell.innerHTML = cell.innerHTML.replaceAll("▲", '<span class="up">▲</span>').replaceAll("▼", '<span class="down">▼</span>').replaceAll("≈", '<span class="same">≈</span>');
+    const parts = cell.textContent.split(/([▲▼≈])/);
+    cell.replaceChildren(...parts.map((part) => signs[part] ? node("span", { class: signs[part] }, null, part) : part));
   }
 
   // --- copy, theme, place in the page ----------------------------------------------------------------------------------
