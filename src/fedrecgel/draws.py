@@ -14,7 +14,7 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256, shake_256
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -125,9 +125,11 @@ class Draws:
         Raises:
             PrivacyError: a device with a secret asks, without saying whether the outcome may be known.
         """
-        if self.secret:
-            raise PrivacyError(
-                f"On a device, what all have in common should come from draws.public, and what is its own from "
-                f"uniform, normal or laplace. Found draws.generator('{purpose}')."
-            )
-        return np.random.default_rng(self._key(purpose, round))
+        return np.random.default_rng(_unclear(purpose) if self.secret else self._key(purpose, round))
+
+
+def _unclear(purpose: str) -> NoReturn:
+    raise PrivacyError(
+        f"On a device, what all have in common should come from draws.public, and what is its own from uniform, "
+        f"normal or laplace. Found draws.generator('{purpose}')."
+    )
