@@ -151,6 +151,9 @@ def test_a_secret_that_is_cut_short_or_open_to_others_is_refused(tmp_path: Path)
     (tmp_path / FILE).write_bytes(b"short")
     with pytest.raises(StorageError, match=r"should hold 32 bytes. Found 5"):
         own_secret(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="could not be written"):
+        own_secret(tmp_path / "file")
 
 
 def test_a_simulation_has_no_secret(places: list[Path]) -> None:

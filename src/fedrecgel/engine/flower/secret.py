@@ -22,15 +22,20 @@ def own_secret(folder: Path) -> bytes:
     """The secret kept in a folder; the first call makes it.
 
     Raises:
-        StorageError: it is cut short, or others may read it.
+        StorageError: it cannot be written or read, is cut short, or others may read it.
     """
     place = folder / FILE
-    if not place.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / f".{FILE}.lock"):  # two letters may arrive at once
-            if not place.exists():
-                write_atomically(place, _write_new)
-    secret, mode = place.read_bytes(), place.stat().st_mode & 0o777
+    try:
+        if not place.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder / f".{FILE}.lock"):  # two letters may arrive at once
+                if not place.exists():
+                    write_atomically(place, _write_new)
+        secret, mode = place.read_bytes(), place.stat().st_mode & 0o777
+    except OSError as error:
+        raise StorageError(
+            f"'{place}' could not be written or read: {error}. Let the node's account write to this folder."
+        ) from error
     if len(secret) != SECRET_BYTES:
         raise StorageError(
             f"'{place}' should hold {SECRET_BYTES} bytes. Found {len(secret)}. Restore it from a copy, or delete it: "
