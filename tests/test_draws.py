@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import hmac
+from hashlib import shake_256
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrecgel.draws import Draws
+from fedrecgel.errors import PrivacyError
+from tests.attacks import predict_laplace
 
 CLIENTS, COUNTERS = np.arange(200), np.arange(50)
 
@@ -14,26 +19,81 @@ def table(seed: int = 0, purpose: str = "test", round: int = 0) -> np.ndarray[tu
     return Draws(seed).uniform(purpose, round, CLIENTS[:, None], COUNTERS[None, :])
 
 
-def test_noise_is_drawn_from_the_secret_where_there_is_one() -> None:
-    known = Draws(3).hidden.laplace("noise", 1, CLIENTS, 8)
-    assert np.array_equal(known, Draws(3).laplace("noise", 1, CLIENTS, 8))
-    assert np.array_equal(Draws(3, "a").laplace("noise", 1, CLIENTS, 8), known)  # for all that is no noise
-    own = Draws(3, "a").hidden.laplace("noise", 1, CLIENTS, 8)
-    assert np.array_equal(own, Draws(3, "a").hidden.laplace("noise", 1, CLIENTS, 8))
-    assert abs(np.corrcoef(own.ravel(), known.ravel())[0, 1]) < 0.1
-    assert abs(np.corrcoef(own.ravel(), Draws(3, "b").hidden.laplace("noise", 1, CLIENTS, 8).ravel())[0, 1]) < 0.1
+SECRET = bytes(range(32))
 
 
-def test_what_a_device_draws_for_itself_nobody_else_can() -> None:
-    """Neither numbers nor keys follow from the seed; in a simulator, which has no secret, both repeat."""
-    ours, theirs = Draws(3, "a").own, Draws(3, "b").own
-    assert np.array_equal(ours.laplace("x", 1, CLIENTS, 8), Draws(3, "a").hidden.laplace("x", 1, CLIENTS, 8))
-    assert Draws(3).own == Draws(3)
-    assert ours.key("x", 1, 2) == Draws(3, "a").own.key("x", 1, 2)
-    keys = [draws.key("x", 1, 2) for draws in (ours, theirs, Draws(3), Draws(ours.seed), Draws(4, "a").own)]
-    keys += [ours.key("y", 1, 2), ours.key("x", 12, 2), ours.key("x", 1, 12)]
+def test_where_there_is_a_secret_the_seed_tells_nothing_but_what_is_public() -> None:
+    known, ours, theirs = Draws(3), Draws(3, SECRET), Draws(3, b"another")
+    for draw in ("uniform", "normal", "laplace"):
+        own, others = (
+            [draw_of(draws, draw) for draws in some] for some in ((ours, Draws(3, SECRET)), (known, theirs, ours.own))
+        )
+        assert np.array_equal(own[0], own[1])
+        assert all(abs(np.corrcoef(own[0].ravel(), other.ravel())[0, 1]) < 0.1 for other in others)
+        assert np.array_equal(draw_of(ours.public, draw), others[0])
+    assert np.array_equal(ours.public.generator("x").random(8), known.generator("x").random(8))
+    assert known.public == known.own == known
+
+
+def draw_of(draws: Draws, name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    if name == "uniform":
+        return draws.uniform("x", 1, CLIENTS[:, None], np.arange(8)[None, :])
+    found: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = getattr(draws, name)("x", 1, CLIENTS, 8)
+    return found
+
+
+def test_a_device_must_say_what_is_public() -> None:
+    with pytest.raises(PrivacyError, match=r"from draws.public, .* Found draws.generator\('init/items'\)"):
+        Draws(3, SECRET).generator("init/items")
+
+
+def test_noise_is_the_same_only_on_the_same_content_at_the_same_scale() -> None:
+    """Else one answer could be subtracted from another, or a round could not be repeated."""
+    content = np.random.default_rng(0).random((3, 4, 2))
+    clients, changed = np.array([5, 1, 9]), content.copy()
+    changed[1, 0, 0] += 1e-9
+    noise, again, other, louder = (
+        Draws(3, SECRET).hiding(clients, hidden, scale).laplace("noise", 1, clients, 8)
+        for hidden, scale in ((content, 0.1), (content, 0.1), (changed, 0.1), (content, 0.2))
+    )
+    assert np.array_equal(noise, again)
+    assert np.array_equal(noise[[0, 2]], other[[0, 2]])
+    assert np.intersect1d(noise[1], other[1]).size == 0
+    assert np.intersect1d(noise, louder).size == 0
+    alone = Draws(3, SECRET).hiding(clients[1:2], content[1:2], 0.1).laplace("noise", 1, clients[1:2], 8)
+    assert np.array_equal(alone, noise[1:2])
+    simulated = Draws(3).hiding(clients, content, 0.1)
+    assert np.array_equal(simulated.laplace("noise", 1, clients, 8), Draws(3).laplace("noise", 1, clients, 8))
+
+
+def test_keys_follow_from_the_secret_and_nothing_else() -> None:
+    ours, theirs = Draws(3, SECRET).own, Draws(3, b"b").own
+    assert ours.key("x", 1, 2) == Draws(3, SECRET).own.key("x", 1, 2)
+    keys = [draws.key("x", 1, 2) for draws in (ours, theirs, Draws(3), Draws(3, SECRET), Draws(4, SECRET).own)]
+    keys += [ours.key("y", 1, 2), ours.key("x", 12, 2), ours.key("x", 1, 12), ours.part("x").key("x", 1, 2)]
     assert len(set(keys)) == len(keys)
     assert all(len(key) == 32 for key in keys)
+
+
+def test_one_number_gives_the_stream_of_a_simulator_and_of_no_device() -> None:
+    """SplitMix64 runs backwards; the same attack on the generator of a device finds nothing."""
+    for client in range(3):
+        for draws, broken in ((Draws(3), True), (Draws(3, SECRET), False)):
+            noise = draws.laplace("noise", 1, np.array([client]), 500)[0]
+            found = predict_laplace(noise[77], 77, noise[123], 123, 500)
+            assert (found is not None) == broken
+            if found is not None:
+                np.testing.assert_allclose(found, noise, rtol=0, atol=1e-12)
+
+
+def test_numbers_of_a_device_are_the_words_of_its_stream() -> None:
+    """Written out once more, so that a secret gives the same numbers on another machine and in the next release."""
+    key = hmac.digest(SECRET, b"stream/3/negatives/7", "sha256")
+    for client in (0, 4_000_000_000):
+        words = shake_256(key + client.to_bytes(8, "little")).digest(80)
+        wanted = [(int.from_bytes(words[8 * i : 8 * i + 8], "little") >> 11) / 2**53 for i in (0, 9, 3)]
+        found = Draws(3, SECRET).uniform("negatives", 7, np.array([client]), np.array([0, 9, 3]))
+        assert found.tolist() == wanted
 
 
 @settings(max_examples=30, deadline=None)
@@ -41,9 +101,11 @@ def test_what_a_device_draws_for_itself_nobody_else_can() -> None:
 def test_a_number_depends_only_on_what_it_is_for(wanted: list[tuple[int, int]]) -> None:
     """Any subset, in any order, with repetitions."""
     clients, counters = np.array(wanted).T
-    assert np.array_equal(Draws(0).uniform("test", 0, clients, counters), table()[clients, counters])
-    normal = Draws(0).normal("test", 0, CLIENTS, 12)
-    assert np.array_equal(Draws(0).normal("test", 0, clients, 9), normal[clients, :9])
+    for draws in (Draws(0), Draws(0, SECRET)):
+        everything = draws.uniform("test", 0, CLIENTS[:, None], COUNTERS[None, :])
+        assert np.array_equal(draws.uniform("test", 0, clients, counters), everything[clients, counters])
+        normal = draws.normal("test", 0, CLIENTS, 12)
+        assert np.array_equal(draws.normal("test", 0, clients, 9), normal[clients, :9])
 
 
 @pytest.mark.parametrize(
@@ -69,9 +131,9 @@ def test_parts_of_the_key_do_not_run_together() -> None:
     assert not np.array_equal(table(purpose="a", round=11), table(purpose="a1", round=1))
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2**40])
-def test_uniform(seed: int) -> None:
-    values = table(seed)
+@pytest.mark.parametrize("draws", [Draws(0), Draws(1), Draws(2**40), Draws(0, SECRET)], ids=str)
+def test_uniform(draws: Draws) -> None:
+    values = draws.uniform("test", 0, CLIENTS[:, None], COUNTERS[None, :])
     assert values.min() >= 0
     assert values.max() < 1
     for cut in (values.ravel(), values[:, 0], values[0], (values * 1024) % 1):

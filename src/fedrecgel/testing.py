@@ -48,6 +48,7 @@ def check_method(method: Method, *, learns: bool = True, rounds: int = 60) -> No
     check_padding_invariance(method)
     check_upload_order(method)
     check_only_sends_leaves(method)
+    check_secrets(method)
     check_resuming(method)
     if learns:
         check_checkerboard(method, rounds)
@@ -115,6 +116,20 @@ def check_only_sends_leaves(method: Method) -> None:
     assert names <= declared, f"{sorted(names - declared)} leave the device but `leaves_device` does not say so"
 
 
+def check_secrets(method: Method) -> None:
+    """On nodes, each with a secret, devices train, and what all of them start with is the same everywhere."""
+    started = []
+    for secret in (b"one node", b"another"):
+        setting = _Setting(method, secret=secret)
+        setting.update(torch.arange(4))
+        start = setting.engine.store.everyone()
+        started.append({**start.stacks, **{name: table.dense() for name, table in start.tables.items()}})
+    for name, value in started[0].items():
+        assert torch.equal(value, started[1][name]), (
+            f"all clients start with '{name}', so it should come from draws.public"
+        )
+
+
 def check_resuming(method: Method) -> None:
     """Three rounds equal two rounds, saved and loaded, and one more."""
     straight, parted = _Setting(method), _Setting(method)
@@ -153,13 +168,13 @@ def check_checkerboard(method: Method, rounds: int) -> None:
 class _Setting:
     """A small ragged federation in float64, with a server and an engine."""
 
-    def __init__(self, method: Method, split: Split | None = None) -> None:
-        self.method, self.draws, self.split = method, Draws(11), split or _random_split()
+    def __init__(self, method: Method, split: Split | None = None, secret: bytes = b"") -> None:
+        self.method, self.draws, self.split = method, Draws(11, secret), split or _random_split()
         problem = Problem(self.split.n_users, self.split.n_items, torch.float64)
         store = ClientStore(method, problem, self.draws)
         federation = Federation(self.split, dtype=torch.float64)
         self.engine = LocalEngine(method, federation, Plain(), store, self.draws)
-        self.server: Server = method.init_server(problem, self.draws)
+        self.server: Server = method.init_server(problem, self.draws.public)
 
     def update(self, ids: Tensor, change: object = None) -> ClientResult:
         """One `client_update`, on a changed batch if asked."""

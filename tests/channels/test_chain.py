@@ -152,7 +152,7 @@ def test_stages_that_do_not_fit_are_refused() -> None:
 def test_no_server_half_reaches_a_device_half() -> None:
     from tests.channels.reach import reachable
 
-    device, server = BUILT.device(Draws(0, "secret")), BUILT.server()
+    device, server = BUILT.device(Draws(0, b"secret")), BUILT.server()
     assert any(isinstance(value, NotingDevice) for value in reachable(device))
     assert not any(isinstance(value, DeviceHalf | Draws) for value in reachable([server, BUILT]))
 

@@ -63,6 +63,12 @@ def test_other_formats_are_refused(tmp_path: Path, name: str, spoil: Callable[[s
         SOURCES[name].parse(path)
 
 
+def test_every_file_is_pinned_but_one_that_nobody_here_may_pass_on() -> None:
+    """QB-article is handed out for a licence form only: the program never downloads it, and its counts are checked."""
+    assert [name for name, source in SOURCES.items() if source.sha256 is None] == ["qb-article"]
+    assert SOURCES["qb-article"].url is None
+
+
 def test_registry_is_consistent() -> None:
     for name, source in SOURCES.items():
         assert source.name == name

@@ -97,8 +97,8 @@ class CoFedRec(fed.Method):
 
     def init_clients(self, problem: fed.Problem, ids: fed.Ids, draws: fed.Draws) -> fed.State:
         """The same score function and table, N(0, 1), for all."""
-        layer = problem.tensor(linear_start(self.dim, (self.dim + 1,), draws.generator("init/score")))
-        start = problem.tensor(draws.generator("init/items").standard_normal((problem.n_items, self.dim)))
+        layer = problem.tensor(linear_start(self.dim, (self.dim + 1,), draws.public.generator("init/score")))
+        start = problem.tensor(draws.public.generator("init/items").standard_normal((problem.n_items, self.dim)))
         return fed.State.start(len(ids), {"w": layer[:-1], "b": layer[-1], "items": self._store(start)})
 
     def broadcast(self, server: fed.Server, ids: fed.Ids) -> fed.Download:
@@ -148,7 +148,7 @@ class CoFedRec(fed.Method):
     def _anchors(self, n_items: int, round: int, draws: fed.Draws) -> Int[Tensor, " a"] | None:
         if self.anchors == 0 or self.anchors >= n_items:
             return None
-        return torch.from_numpy(draws.generator("anchors", round).choice(n_items, self.anchors, replace=False))
+        return torch.from_numpy(draws.public.generator("anchors", round).choice(n_items, self.anchors, replace=False))
 
     def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """Cluster the items, form one group of clients, remember its mean table."""

@@ -111,11 +111,11 @@ class FedRAP(fed.Method):
         return fed.Server({"common": self._start("common", problem, draws)})
 
     def _start(self, name: str, problem: fed.Problem, draws: fed.Draws) -> Float[Tensor, "n d"]:
-        return problem.tensor(draws.generator(f"init/{name}").standard_normal((problem.n_items, self.dim)))
+        return problem.tensor(draws.public.generator(f"init/{name}").standard_normal((problem.n_items, self.dim)))
 
     def init_clients(self, problem: fed.Problem, ids: fed.Ids, draws: fed.Draws) -> fed.State:
         """The same score layer and D for all."""
-        layer = problem.tensor(linear_start(self.dim, (self.dim + 1,), draws.generator("init/score")))
+        layer = problem.tensor(linear_start(self.dim, (self.dim + 1,), draws.public.generator("init/score")))
         table = fed.PersonalTable.common(self._start("personal", problem, draws), len(ids))
         return fed.State.start(len(ids), {"w": layer[:-1], "b": layer[-1]}, {"personal": table})
 

@@ -120,7 +120,8 @@ class GPFedRec(fed.Method):
 
     def init_clients(self, problem: fed.Problem, ids: fed.Ids, draws: fed.Draws) -> fed.State:
         """The same user vector and network for all; an empty table until the first round."""
-        start = self.network.start(draws.generator("init/user"), draws.generator("init/network"))
+        public = draws.public
+        start = self.network.start(public.generator("init/user"), public.generator("init/network"))
         common = {name: problem.tensor(value) for name, value in start.items()}
         items = torch.zeros(1, dtype=self._storage(common["user"]), device=problem.device)
         common["items"] = items.expand(problem.n_items, self.dim)
@@ -184,7 +185,9 @@ class GPFedRec(fed.Method):
         self, upload: fed.Upload, change: Float[Tensor, "C n d"], round: int, draws: fed.Draws
     ) -> fed.Upload:
         """The whole change with noise on every entry; nothing is sent without noise, so the pull is not sent."""
-        noise = self.noise * draws.hidden.laplace("noise", round, upload.ids.numpy(), change[0].numel())
+        clients = upload.ids.numpy()
+        own = draws.hiding(clients, change.cpu().numpy(), self.noise)
+        noise = self.noise * own.laplace("noise", round, clients, change[0].numel())
         everywhere = torch.arange(change.shape[1], device=change.device).expand(len(change), -1)
         rows = {"items": change + torch.from_numpy(noise).to(change).view_as(change)}
         dense = {"pull": torch.zeros_like(upload.weight)}

@@ -187,7 +187,8 @@ class PerFedRec(fed.Method):
         """Laplace noise on the gradients of random items."""
         if self.noise == 0 or self.noise_rows == 0:
             return upload
-        clients, numbers, draws = upload.ids.numpy(), np.arange(self.noise_rows)[None, :], draws.hidden
+        clients, numbers = upload.ids.numpy(), np.arange(self.noise_rows)[None, :]
+        draws = draws.hiding(clients, upload.rows["items"].cpu().numpy(), self.noise)
         chosen = draws.uniform("noise/item", round, clients[:, None], numbers) * n_items
         at = torch.cat([upload.at, torch.from_numpy(chosen.astype(np.int64)).to(upload.at.device)], dim=1)
         laplace = self.noise * draws.laplace("noise", round, clients, self.noise_rows * self.dim)

@@ -72,11 +72,11 @@ class PFedRec(fed.Method):
         return fed.Server({"items": self._start(problem, draws)})
 
     def _start(self, problem: fed.Problem, draws: fed.Draws) -> Float[Tensor, "n d"]:
-        return problem.tensor(draws.generator("init/items").standard_normal((problem.n_items, self.dim)))
+        return problem.tensor(draws.public.generator("init/items").standard_normal((problem.n_items, self.dim)))
 
     def init_clients(self, problem: fed.Problem, ids: fed.Ids, draws: fed.Draws) -> fed.State:
         """The same score function and table for all."""
-        layer = problem.tensor(linear_start(self.dim, (self.dim + 1,), draws.generator("init/score")))
+        layer = problem.tensor(linear_start(self.dim, (self.dim + 1,), draws.public.generator("init/score")))
         trained = torch.zeros((), dtype=torch.int64, device=layer.device)
         table = fed.PersonalTable.common(self._start(problem, draws), len(ids))
         return fed.State.start(len(ids), {"w": layer[:-1], "b": layer[-1], "trained": trained}, {"items": table})

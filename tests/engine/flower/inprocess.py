@@ -33,11 +33,13 @@ class InProcess:
         places: list[Path],
         tamper: Tamper = lambda node, kind, answer: [answer],
         faulty: Mapping[int, Callable[[Path], Node]] | None = None,
+        *,
+        simulated: bool = True,
     ) -> None:
-        """Nodes 100, 101, ...; some of them made otherwise, as those that play faults."""
+        """Nodes 100, 101, ...; some of them made otherwise, as those that play faults; real ones have secrets."""
         made = faulty or {}
         self._nodes = {
-            number: made[number](place) if number in made else Node(place, work_of)
+            number: made[number](place) if number in made else Node(place, work_of, simulated=simulated)
             for number, place in enumerate(places, start=100)
         }
         self.tamper = tamper

@@ -7,6 +7,7 @@
     shard.py      the users a node hosts, as a folder on its disk
     disk.py       DiskStore: their private state, safe from kills
     node.py       what a node does with a letter: train, rank, introduce itself
+    secret.py     what a node's own numbers come from
     outgoing.py   what leaves a node
     exchange.py   what a node keeps secret between an exchange and the training that follows
     roster.py     which node hosts whom

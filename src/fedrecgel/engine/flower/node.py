@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from secrets import token_hex
+from secrets import token_bytes
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from fedrecgel.draws import Draws
 from fedrecgel.engine.flower.disk import DiskStore
 from fedrecgel.engine.flower.exchange import keep, take
 from fedrecgel.engine.flower.outgoing import Outgoing
+from fedrecgel.engine.flower.secret import SECRET_BYTES, own_secret
 from fedrecgel.engine.flower.shard import DATA, Shard, read_shard
 from fedrecgel.engine.flower.wire import Letter, unpack_download
 from fedrecgel.engine.gate import GateSettings
@@ -65,11 +66,11 @@ class Node:
         if not self._simulated:
             _refuse_files(letter.about["work"])
         work = self._work_of(letter.about["work"])
-        draws = Draws(work.seed, secret=token_hex(16))
         problem = Problem(shard.split.n_users, shard.split.n_items, work.dtype)
         folder, rounds = shard.state / _folder_name(letter.about["run"]), letter.about["round"]
         if kind == "prepare":
-            return _prepare(work, draws, folder, problem, letter)
+            return _prepare(work, folder, problem, letter)
+        draws = Draws(work.seed, b"" if self._simulated else own_secret(shard.state))
         store = DiskStore(folder, work.method, problem, draws, rounds=rounds)
         federation = Federation(shard.split, work.sampling, work.dtype)
         engine = LocalEngine(work.method, federation, work.channel, store, draws, work.local, work.gate)
@@ -90,11 +91,14 @@ def _refuse_files(work: str) -> None:
         )
 
 
-def _prepare(work: Work, draws: Draws, folder: Path, problem: Problem, letter: Letter) -> Letter:
-    """Contribute to the exchange of a round; what must stay secret is on disk before anything is sent."""
+def _prepare(work: Work, folder: Path, problem: Problem, letter: Letter) -> Letter:
+    """Contribute to the exchange of a round; what must stay secret is on disk before anything is sent.
+
+    Every exchange draws from a new secret: masks that come back could be subtracted.
+    """
     setup = _setup(work.method, problem.n_items, letter)
     participant = int(letter.tensors["ids"].min())
-    given = work.channel.device(draws.own).contribute(setup, participant)
+    given = work.channel.device(Draws(work.seed, token_bytes(SECRET_BYTES))).contribute(setup, participant)
     keep(folder, setup.round, participant, given.secret)
     return Letter({"round": setup.round, "message": given.public.hex()})
 
