@@ -205,13 +205,6 @@ def test_perfedrecs_graph_is_right_after_lost_answers(tmp_path: Path) -> None:
     assert torch.allclose(server.shared["neighbours"], own.T @ server.kept["users"], atol=1e-12)
 
 
-@pytest.mark.parametrize("noise", [0.0, 1.0])
-def test_who_knows_the_seed_cannot_take_off_a_devices_noise(places: list[Path], noise: float) -> None:
-    config = config_of("gpfedrec", method={"dim": 4, "layers": [4], "noise": noise})
-    first, second = (trained(engine_of(places, config)).inbox.total()["items"] for _ in range(2))
-    assert torch.equal(first, second) == (noise == 0)
-
-
 def test_a_round_without_enough_answers_fails_after_all_repetitions(places: list[Path]) -> None:
     config = config_of(flower={"min_answers": 1.0, "repeats": 2})
     engine = engine_of(places, config, one_bad_node(lambda answer: [Letter({"error": "the disk is full"})]))
