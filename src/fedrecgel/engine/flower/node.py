@@ -20,7 +20,7 @@ import torch
 from fedrecgel.channels.base import Channel, Preparation, RoundSetup
 from fedrecgel.data.federation import Federation, SamplingSettings
 from fedrecgel.draws import Draws
-from fedrecgel.engine.flower.disk import DiskStore
+from fedrecgel.engine.flower.disk import DiskStore, keep_since, since
 from fedrecgel.engine.flower.exchange import keep, take
 from fedrecgel.engine.flower.outgoing import Outgoing
 from fedrecgel.engine.flower.shard import DATA, Shard, read_shard
@@ -77,7 +77,7 @@ class Node:
             if not work.selects:
                 store.merge()
             return _train(engine, store, folder, letter)
-        return _rank(engine, letter)
+        return _rank(engine, folder, letter)
 
 
 def _refuse_files(work: str) -> None:
@@ -111,7 +111,9 @@ def _train(engine: LocalEngine, store: DiskStore, folder: Path, letter: Letter) 
     trained = engine.train_with(unpack_download(letter.tensors), asked, setup.round, outgoing)
     loss = None if trained.loss is None else float(trained.loss) * trained.n_answers
     about: dict[str, Any] = {"round": setup.round, "loss": loss, "refused": dict(trained.refused)}
+    about["since"] = since(folder, setup.round)
     store.commit()
+    keep_since(folder, setup.round)
     return Letter(about, outgoing.packed(method))
 
 
@@ -122,7 +124,7 @@ def _setup(method: Method, n_items: int, letter: Letter) -> RoundSetup:
     return RoundSetup(letter.about["round"], cohort, n_items, method.server_needs, messages)
 
 
-def _rank(engine: LocalEngine, letter: Letter) -> Letter:
+def _rank(engine: LocalEngine, folder: Path, letter: Letter) -> Letter:
     """Ranks of the users' own held-out items: two counts per user leave the node."""
     held_out, against = letter.about["held_out"], letter.about["against"]
     ids, asked = engine.ranked(held_out), letter.tensors["ids"]
@@ -130,7 +132,7 @@ def _rank(engine: LocalEngine, letter: Letter) -> Letter:
     ranks = engine.ranks_with(down.of(at), held_out, against)
     wanted = torch.isin(ids, asked)
     found = {"ids": ids[wanted], "above": ranks.above[wanted], "tied": ranks.tied[wanted]}
-    return Letter({"round": letter.about["round"]}, found)
+    return Letter({"round": letter.about["round"], "since": since(folder, None)}, found)
 
 
 def _folder_name(run: str) -> str:
