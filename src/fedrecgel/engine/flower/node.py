@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -27,7 +27,7 @@ from fedrecgel.engine.flower.shard import DATA, Shard, read_shard
 from fedrecgel.engine.flower.wire import Letter, unpack_download
 from fedrecgel.engine.gate import GateSettings
 from fedrecgel.engine.local import LocalEngine, LocalSettings
-from fedrecgel.errors import ConfigError, DataError
+from fedrecgel.errors import ConfigError, DataError, FedrecgelError
 from fedrecgel.methods.base import Method, Problem
 from fedrecgel.methods.outside import GROUP, is_outside, method_label
 
@@ -47,6 +47,21 @@ class Work:
     """Whether an earlier round may be reported, so that the state after it must be kept."""
 
 
+def _in_words(answer: Callable[[Node, str, Letter], Letter]) -> Callable[[Node, str, Letter], Letter]:
+    """Whatever a letter makes a node stumble over is an error that says so."""
+
+    @wraps(answer)
+    def answered(node: Node, kind: str, letter: Letter) -> Letter:
+        try:
+            return answer(node, kind, letter)
+        except FedrecgelError:
+            raise
+        except Exception as error:
+            raise DataError(f"A node should be able to answer '{kind}'. {type(error).__name__}: {error}") from error
+
+    return answered
+
+
 class Node:
     """The users of one shard."""
 
@@ -54,8 +69,13 @@ class Node:
         self._folder = place.parent if place.name == DATA else place
         self._work_of, self._simulated = work_of, simulated
 
+    @_in_words
     def answer(self, kind: str, letter: Letter) -> Letter:
-        """Do what a letter asks for: "hello", "prepare", "train" or "rank"."""
+        """Do what a letter asks for: "hello", "prepare", "train" or "rank".
+
+        Raises:
+            FedrecgelError: it asks for something else, whatever that is.
+        """
         shard = _opened(self._folder)
         if kind == "hello":
             return Letter({"facts": dict(shard.facts)}, {"users": shard.users})
@@ -67,7 +87,7 @@ class Node:
         work = self._work_of(letter.about["work"])
         draws = Draws(work.seed, secret=token_hex(16))
         problem = Problem(shard.split.n_users, shard.split.n_items, work.dtype)
-        folder, rounds = shard.state / _folder_name(letter.about["run"]), letter.about["round"]
+        folder, rounds = shard.state / _folder_name(letter.about["run"]), _number(letter.about["round"])
         if kind == "prepare":
             return _prepare(work, draws, folder, problem, letter)
         store = DiskStore(folder, work.method, problem, draws, rounds=rounds)
@@ -140,6 +160,13 @@ def _folder_name(run: str) -> str:
     if not re.fullmatch(r"[0-9a-z][0-9a-z-]*", run):
         raise DataError(f"The name of a run should consist of small letters, digits and hyphens. Found {run!r}.")
     return run
+
+
+def _number(round: object) -> int:
+    """The number of a round, which came from outside, before files are named after it."""
+    if type(round) is not int or not 0 <= round < 1 << 31:
+        raise DataError(f"A round should be a number from 0. Found {round!r:.80}.")
+    return round
 
 
 @lru_cache(maxsize=4)
