@@ -29,8 +29,6 @@ LEFT_OUT = "Key 102 is left out, because 10 of the 14 users it claims are bound 
 class Greedy(InProcess):
     """One node claims everybody, fails to train anybody, and reports perfect ranks for whoever it is asked for."""
 
-    claims = True
-
     def __init__(self, places: list[Path]) -> None:
         super().__init__(places)
         self.asked: set[int] = set()
@@ -41,8 +39,8 @@ class Greedy(InProcess):
         for node in letters.keys() - honest.keys():
             ((_, answer),) = super().exchange(kind, {node: letters[node]}, seconds)
             if kind == "hello":
-                users = torch.arange(14) if self.claims else answer.tensors["users"]  # type: ignore[union-attr]
-                yield node, replace(answer, tensors={"users": users})  # type: ignore[type-var]
+                assert isinstance(answer, Letter)
+                yield node, replace(answer, tensors={"users": torch.arange(14)})
                 continue
             ids = letters[node].tensors["ids"]
             self.asked |= set(ids.tolist())
@@ -160,7 +158,12 @@ def test_a_node_that_claims_everybody_forges_no_rank_but_its_own(places: list[Pa
     courier.offline = {LIAR}
     clean, none = forged(config, tmp_path / "clean", courier)
     assert none == []
-    courier.tamper = lambda node, kind, answer: (courier.offline.clear(), [answer])[1]  # it comes with the first answer
+
+    def let_it_come(node: int, kind: str, answer: Letter) -> list[Letter | Lost]:
+        courier.offline = set()
+        return [answer]
+
+    courier.tamper = let_it_come
     found, warnings = forged(config, tmp_path / "run", courier)
     assert (found, courier.asked) == (clean, set())
     assert warnings == [LEFT_OUT]

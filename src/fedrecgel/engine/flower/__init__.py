@@ -9,6 +9,8 @@
     node.py       what a node does with a letter: train, rank, introduce itself
     outgoing.py   what leaves a node
     exchange.py   what a node keeps secret between an exchange and the training that follows
+    bindings.py   which key hosts whom, remembered with the run
+    rests.py      pauses of nodes that were silent
     roster.py     which node hosts whom
     asking.py     letters to nodes, and which answers count
     engine.py     FlowerEngine: the server's side of a round
