@@ -39,10 +39,10 @@ class Runtime:
         self.objects: dict[str, bytes] = {}
         self.n_fetched = 0
 
-    def put(self, asked: str, content: RecordDict, change: Change = as_it_is) -> None:
-        """Answer a message."""
+    def put(self, asked: str, content: RecordDict, change: Change = as_it_is, claims: str | None = None) -> None:
+        """Answer a message, and perhaps claim to answer another."""
         question = Message(RecordDict(), dst_node_id=1, message_type="train")
-        question.metadata.__dict__["_message_id"] = asked
+        question.metadata.__dict__["_message_id"] = claims or asked
         answer = Message(content, reply_to=question)
         for name, part in get_all_nested_objects(answer).items():
             plain = part.deflate()

@@ -173,6 +173,14 @@ def test_an_answer_that_unfolds_is_lost_before_it_does() -> None:
     assert sum(len(content) for content in runtime.objects.values()) < 1 << 16
 
 
+def test_a_node_answers_for_nobody_else() -> None:
+    runtime, asked = Runtime(), Letter({})
+    runtime.put("m2", to_records(Letter({"forged": 1})), claims="m3")
+    runtime.put("m3", to_records(Letter({"honest": 1})))
+    found = dict(GridCourier(LocalGrid(runtime)).exchange("train", {2: asked, 3: asked}, 60.0))
+    assert found == {2: Lost("its answer is to another message"), 3: Letter({"honest": 1})}
+
+
 def test_a_simulations_answers_are_capped_too() -> None:
     records = to_records(Letter({"long": "x" * 600}, {"a": torch.zeros(100)}))
     assert from_records(records, 1200 + 128).tensors["a"].shape == (100,)

@@ -106,9 +106,10 @@ class GridCourier:
             if self._scales is not None:
                 self._scales.begin(most_bytes)
             replies = list(self._grid.pull_messages([asked]))
-            # The sender's own word for what it answers does not count.
-            if not replies or replies[0].metadata.reply_to_message_id != asked:
+            if not replies:
                 return None
+            if replies[0].metadata.reply_to_message_id != asked:  # a node's word for what it answers does not count
+                return Lost("its answer is to another message")
             if replies[0].has_error():
                 return Lost(shortened(replies[0].error.reason or "it failed without a reason"))
             return from_records(replies[0].content, most_bytes)
