@@ -143,7 +143,7 @@ def server_of(engine: FlowerEngine) -> Server:
     return engine.method.init_server(problem_of(SPLIT), Draws(0))
 
 
-@inputs(60)
+@inputs(40)
 @given(data=st.data())
 def test_no_answer_stops_the_server(recorded: dict[tuple[str, int], Letter], data: st.DataObject) -> None:
     """The two honest nodes are in every sum, which stays finite, and in every ranking."""
@@ -161,7 +161,7 @@ def test_no_answer_stops_the_server(recorded: dict[tuple[str, int], Letter], dat
     assert all(0 <= count <= 14 for count in trained.refused.values())
 
 
-@inputs(60)
+@inputs(40)
 @given(data=st.data())
 def test_no_letter_makes_a_node_stumble(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """It answers, or says in words why not."""
@@ -180,7 +180,7 @@ def _place(factory: pytest.TempPathFactory) -> Path:
     return place / "node-0" if place.exists() else write_shards(SPLIT, place, 3)[0]
 
 
-@inputs(60)
+@inputs(40)
 @given(data=st.data())
 def test_no_object_of_a_message_stops_the_server(data: st.DataObject, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a node hands to Flower is bytes, and Flower unpacks them: a bad answer is lost, the next one is read."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrecgel.engine.flower.bindings import MOST_WARNINGS, Bindings, read_hosts
@@ -18,6 +18,7 @@ def users(*numbers: int) -> torch.Tensor:
     return torch.tensor(numbers, dtype=torch.int64)
 
 
+@settings(max_examples=20)
 @given(st.dictionaries(st.text(max_size=8), st.sets(st.integers(0, 40), min_size=1), max_size=4))
 def test_what_is_remembered_is_read_back(tmp_path_factory: pytest.TempPathFactory, hosts: dict[str, set[int]]) -> None:
     place = tmp_path_factory.mktemp("run") / "hosts.json"
