@@ -69,7 +69,7 @@ class Roster:
             said = Counter(one.data for one in self._said.values())
             self._data = said.most_common(1)[0][0] if said else ""
             refused = self._refused(list(self._said))
-            found = [node for node in self._said if node not in refused]
+            found = {one.key for node, one in self._said.items() if node not in refused}
             if len(found) >= self._settings.nodes:
                 self._take_in(list(self._said), refused)
                 self.bindings.check(self.facts["n_users"])
