@@ -7,6 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,17 @@ from fedrecgel.channels.base import Channel, DeviceHalf
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
 from fedrecgel.engine.flower.asking import RemoteRun
+from fedrecgel.engine.flower.bindings import Bindings, read_hosts
 from fedrecgel.engine.flower.disk import DiskStore
 from fedrecgel.engine.flower.engine import FlowerEngine
 from fedrecgel.engine.flower.node import Work
 from fedrecgel.engine.flower.roster import Roster
+from fedrecgel.engine.flower.settings import FlowerSettings
 from fedrecgel.engine.flower.shard import blank_split, read_shard, rejoin, write_shards
 from fedrecgel.engine.flower.superlink import Connection, connected
 from fedrecgel.engine.flower.wire import Courier
 from fedrecgel.engine.store import ClientStore
-from fedrecgel.errors import RunError, RunFolderError
+from fedrecgel.errors import ConfigError, RunError, StorageError
 from fedrecgel.methods import method_label
 from fedrecgel.methods.base import Method, Problem
 from fedrecgel.runs.config import Config, from_dict
@@ -33,8 +36,10 @@ from fedrecgel.runs.folder import RunFolder, run_fingerprint
 from fedrecgel.runs.host import Host
 from fedrecgel.runs.result import Result, open_run
 from fedrecgel.runs.training import Interrupted, Line, train_config
-from fedrecgel.storage import write_text
+from fedrecgel.storage import lock_folder, write_text
 
+NAME, HOSTS = "run-name", "hosts.json"
+"""Beside the checkpoint: the name of the run on its nodes, and which key hosts whom."""
 WATCH_SECONDS = 0.5
 """Between two looks at a run's folder."""
 STATUS_SECONDS = 30.0
@@ -59,34 +64,47 @@ def work_of(text: str) -> Work:
 def serve(courier: Courier, order: Mapping[str, Any]) -> None:
     """The server's app: wait for nodes, then train as usual, with an engine that asks them."""
     config, folder = from_dict(json.loads(order["config"])), RunFolder(Path(order["folder"]))
-    roster = Roster(courier, config.flower)
+    shards, resume = order["shards"], order["resume"]
+    remembered = folder.checkpoint.parent / HOSTS
+    # A simulation's nodes are ours, and their keys are new in every process: there is nothing to remember.
+    bindings = Bindings.read(remembered) if resume and not shards else Bindings()
+    if order.get("hosts"):
+        bindings.obey(read_hosts(order["hosts"]))
+    roster = Roster(courier, config.flower, bindings)
     roster.gather()
     split = blank_split(roster.facts)
-    name = _run_name(config, split, folder, resume=order["resume"])
+    name = _run_name(config, split, folder, resume=resume)
+
+    def begin() -> None:
+        write_text(folder.checkpoint.parent / NAME, name)
+        bindings.place = None if shards else remembered
+        bindings.save()
+
+    def complete(result: Result) -> Result:
+        warnings = [*result.summary["warnings"], *bindings.warnings]
+        warned = replace(result, summary={**result.summary, "warnings": warnings})
+        return _gather(warned, Path(shards), name) if shards else warned
 
     def host(config: Config, method: Method, channel: Channel, problem: Problem, split: Split) -> Host:
         run = RemoteRun(_name_on_nodes(name, config), json.dumps(config.to_dict()))
         engine = FlowerEngine(method, channel, problem, roster, courier, run, config.flower, config.gate)
         return Host(engine, engine, DeviceHalf())  # of the server's state, nodes seal nothing
 
-    shards = order["shards"]
-    train_config(
-        config,
-        split,
-        folder,
-        resume=order["resume"],
-        host=host,
-        complete=(lambda result: _gather(result, Path(shards), name)) if shards else (lambda result: result),
-    )
+    train_config(config, split, folder, resume=resume, host=host, begin=begin, complete=complete)
 
 
 def _run_name(config: Config, split: Split, folder: RunFolder, *, resume: bool) -> str:
     """Names the nodes' state of this run: two runs with the same settings must not share it."""
-    place = folder.checkpoint.parent / "run-name"
-    if not resume or not place.exists():
-        fingerprint = run_fingerprint(config.to_dict(), split.fingerprint)
-        write_text(place, f"{fingerprint[:12]}-{secrets.token_hex(4)}")
-    return place.read_text(encoding="utf-8")
+    place = folder.checkpoint.parent / NAME
+    if resume and place.exists():
+        found = place.read_bytes()
+        if not re.fullmatch(rb"[0-9a-f]{12}-[0-9a-f]{8}", found):
+            raise StorageError(
+                f"'{place}' should hold the name of a run. Restore it, or start again in another folder."
+            )
+        return found.decode()
+    fingerprint = run_fingerprint(config.to_dict(), split.fingerprint)
+    return f"{fingerprint[:12]}-{secrets.token_hex(4)}"
 
 
 def _name_on_nodes(name: str, config: Config) -> str:
@@ -133,25 +151,41 @@ def train_on_flower(
     Raises:
         RunError: the run failed, with the reason its server or node gave.
     """
-    if folder.claim(config.to_dict(), resume=resume) == "finished":
-        raise RunFolderError(f"'{folder.path}' holds this run, finished. Open it, or choose another --out.")
+    folder.claim_unfinished(config.to_dict(), resume=resume)
     order: dict[str, str | bool] = {
         "config": json.dumps(config.to_dict()),
         "folder": str(folder.path.resolve()),
         "resume": resume,
         "shards": "",
+        "hosts": _operators_word(config.flower),
     }
     simulated = config.flower.nodes if config.flower.superlink is None else None
-    if simulated is not None:
-        if split is None:
-            raise ValueError("a simulation needs the data")
-        shards = folder.checkpoint.parent.resolve() / "nodes"
-        write_shards(split, shards, simulated)
-        order["shards"] = str(shards)
-    with connected(config.flower) as connection:
-        run = connection.submit(order, simulated)
-        _watch(connection, run, folder, watch, should_stop)
+    with lock_folder(folder.path, folder.checkpoint.parent / ".submitted") if simulated else nullcontext():
+        if simulated is not None:
+            if split is None:
+                raise ValueError("a simulation needs the data")
+            folder.claim_unfinished(config.to_dict(), resume=resume)  # again: under the lock
+            shards = folder.checkpoint.parent.resolve() / "nodes"
+            write_shards(split, shards, simulated)
+            order["shards"] = str(shards)
+        with connected(config.flower) as connection:
+            run = connection.submit(order, simulated)
+            _watch(connection, run, folder, watch, should_stop)
     return open_run(folder.path) if folder.summary.exists() else None
+
+
+def _operators_word(settings: FlowerSettings) -> str:
+    """The file that says who hosts whom, read where the run is submitted; empty without one."""
+    if settings.hosts is None:
+        return ""
+    if settings.superlink is None:
+        raise ConfigError("flower.hosts names keys of real nodes. A simulation has none: leave it out.")
+    try:
+        text = Path(settings.hosts).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"flower.hosts should name a file that can be read: {error}.") from error
+    read_hosts(text)
+    return text
 
 
 def _watch(

@@ -31,6 +31,8 @@ FREE_TO_CHANGE = CHANGE_NO_NUMBER | {
     ("flower", "round_seconds"),
     ("flower", "min_answers"),
     ("flower", "repeats"),
+    ("flower", "hosts"),
+    ("flower", "lost_state"),
 }
 """Settings a resumed run may change: they do not alter the rounds already finished."""
 
@@ -143,6 +145,15 @@ class RunFolder:
                 f"Continue it with --resume, or choose another --out."
             )
         return "resumed"
+
+    def claim_unfinished(self, settings: Settings, *, resume: bool) -> None:
+        """As `claim`, for a run that goes on.
+
+        Raises:
+            RunFolderError: it cannot be claimed, or is finished.
+        """
+        if self.claim(settings, resume=resume) == "finished":
+            raise RunFolderError(f"'{self.path}' holds this run, finished. Open it, or choose another --out.")
 
     def _foreign(self, entry: Path) -> bool:
         """Whether something is here that a run killed at its very start would not leave."""

@@ -77,6 +77,7 @@ def summarise(
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
+        "warnings": [],
         "accelerated": training.accelerated,
         "commit": source_commit(),
     }

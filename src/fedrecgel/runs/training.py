@@ -57,6 +57,7 @@ def train_config(
     watch: Callable[[Line], None] = lambda line: None,
     should_stop: Callable[[], bool] = lambda: False,
     host: Hosting | None = None,
+    begin: Callable[[], object] = lambda: None,
     complete: Callable[[Result], Result] = lambda result: result,
 ) -> Result:
     """Train what a config describes, in a run folder if one is given.
@@ -69,13 +70,17 @@ def train_config(
         watch: called after every round.
         should_stop: asked after every round; when true, a checkpoint is written and Interrupted raised.
         host: where the clients live; in this process unless given.
+        begin: called once the folder is ours and locked, before anything is written to it.
         complete: has the last word on the result before it is written.
     """
     check_device(config)
-    if folder is not None and folder.claim(config.to_dict(), resume=resume) == "finished":
-        raise RunFolderError(f"'{folder.path}' holds this run, finished. Open it, or choose another --out.")
+    if folder is not None:
+        folder.claim_unfinished(config.to_dict(), resume=resume)
     training = Training(config, split or load_split(config), folder, host)
     with folder.lock() if folder is not None else nullcontext():
+        if folder is not None:  # again: another process may have had it since
+            folder.claim_unfinished(config.to_dict(), resume=resume)
+        begin()
         if resume:
             training.restore()
         elif folder is not None:

@@ -42,16 +42,17 @@ class InProcess:
             number: made[number](place) if number in made else Node(place, work_of, simulated=simulated)
             for number, place in enumerate(places, start=100)
         }
+        self.keys = {number: f"key {number}" for number in self._nodes}
         self.tamper = tamper
         self.offline: set[int] = set()
         self.sent: list[tuple[str, int, Letter]] = []
 
-    def nodes(self) -> list[int]:
-        return sorted(self._nodes.keys() - self.offline)
+    def nodes(self) -> dict[int, str]:
+        return {node: self.keys[node] for node in sorted(self._nodes.keys() - self.offline)}
 
     def restart(self, node: int, as_node: int) -> None:
-        """A node that comes back without its key has another number."""
-        self._nodes[as_node] = self._nodes.pop(node)
+        """A node that comes back may have another number; its key stays."""
+        self._nodes[as_node], self.keys[as_node] = self._nodes.pop(node), self.keys[node]
 
     def exchange(self, kind: str, letters: Mapping[int, Letter], seconds: float) -> Iterator[tuple[int, Letter | Lost]]:
         for node, letter in reversed(list(letters.items())):  # the order of arrival must not matter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,15 @@ from tests.extension.test_channel import Mine
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
+from tests.engine.flower.runtime import Change, LocalGrid, Runtime, as_it_is, with_body
 
 from fedrecgel.channels.registry import CHANNELS
 from fedrecgel.engine.flower import apps
-from fedrecgel.engine.flower.apps import GridCourier, client_app, from_records, server_app, to_records
+from fedrecgel.engine.flower.apps import GridCourier, client_app, fingerprint, from_records, server_app, to_records
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Courier, Letter, Lost
 from fedrecgel.runs.flower import serve, work_of
@@ -113,6 +116,87 @@ def test_silence_rubbish_and_errors_are_told_apart(tmp_path: Path, monkeypatch: 
     assert reasons[5] == "no answer within 0.2 s"
     assert "cannot be read" in reasons[6]
     assert reasons[7] == "Node Unavailable"
+
+
+def pulled(letter: Letter, change: Change = as_it_is, most_bytes: int = 1 << 20) -> tuple[Letter | Lost, Runtime]:
+    """What arrives of an answer of node 2, whose objects are changed on the way, beside a good one of node 3."""
+    runtime, good = Runtime(), Letter({"fine": 1}, {"ids": torch.arange(3)})
+    runtime.put("m3", to_records(good))
+    runtime.put("m2", to_records(letter), change)
+    asked = Letter({}, answer_bytes=most_bytes)
+    found = dict(GridCourier(LocalGrid(runtime)).exchange("train", {2: asked, 3: asked}, 60.0))
+    assert isinstance(found[3], Letter), "one node's answer takes no other with it"
+    assert found[3].tensors["ids"].tolist() == [0, 1, 2]
+    return found[2], runtime
+
+
+def _repeated(kind: str, content: bytes) -> bytes:
+    """Every chunk of an array a thousand times: little that travels unfolds to much."""
+    more = lambda about: {**about, "arraychunk_ids": 1000 * about["arraychunk_ids"]}  # noqa: E731
+    return with_body(content, more) if kind == "Array" else content
+
+
+def _missing(kind: str, content: bytes) -> bytes:
+    return with_body(content, lambda about: {**about, "arraychunk_ids": [7]}) if kind == "Array" else content
+
+
+def _rubbish(kind: str, content: bytes) -> bytes:
+    return content[:-40] if kind == "Array" else content
+
+
+def test_flowers_own_grid_carries_letters() -> None:
+    letter = Letter({"round": 1}, {"a": torch.randn(300, 300), "b": torch.zeros(2, 0)})
+    found, _ = pulled(letter)
+    assert isinstance(found, Letter)
+    assert torch.equal(found.tensors["a"], letter.tensors["a"])
+
+
+@pytest.mark.parametrize("change", [_missing, _rubbish])
+def test_an_answer_that_flower_cannot_unpack_is_lost(change: Change) -> None:
+    found, _ = pulled(Letter({}, {"a": torch.randn(30)}), change)
+    assert isinstance(found, Lost)
+    assert "cannot be read" in found.reason
+
+
+def test_an_answer_that_is_too_long_is_lost_before_it_is_decoded() -> None:
+    long = Letter({}, {"a": torch.zeros(1 << 20), "b": torch.ones(1 << 19)})
+    found, _ = pulled(long)
+    assert isinstance(found, Lost)
+    assert "may have 1048576" in found.reason
+    assert isinstance(pulled(long, most_bytes=7 << 20)[0], Letter)
+
+
+def test_an_answer_that_unfolds_is_lost_before_it_does() -> None:
+    found, runtime = pulled(Letter({}, {"a": torch.zeros(2000)}), _repeated)
+    assert isinstance(found, Lost)
+    assert "may have 1048576" in found.reason
+    assert sum(len(content) for content in runtime.objects.values()) < 1 << 16
+
+
+def test_a_node_answers_for_nobody_else() -> None:
+    runtime, asked = Runtime(), Letter({})
+    runtime.put("m2", to_records(Letter({"forged": 1})), claims="m3")
+    runtime.put("m3", to_records(Letter({"honest": 1})))
+    found = dict(GridCourier(LocalGrid(runtime)).exchange("train", {2: asked, 3: asked}, 60.0))
+    assert found == {2: Lost("its answer is to another message"), 3: Letter({"honest": 1})}
+
+
+def test_a_simulations_answers_are_capped_too() -> None:
+    records = to_records(Letter({"long": "x" * 600}, {"a": torch.zeros(100)}))
+    assert from_records(records, 1200 + 128).tensors["a"].shape == (100,)
+    with pytest.raises(ValueError, match="may have 1100"):
+        from_records(records, 1100)
+
+
+def test_a_fingerprint_is_the_one_that_ssh_prints(tmp_path: Path) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", tmp_path / "key"], check=True)
+    printed = subprocess.run(
+        ["ssh-keygen", "-l", "-f", tmp_path / "key.pub"], check=True, capture_output=True, text=True
+    )
+    key = load_ssh_public_key((tmp_path / "key.pub").read_bytes())
+    pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    assert fingerprint(pem) == printed.stdout.split()[1]
+    assert fingerprint(b"a") != fingerprint(b"b") != fingerprint(b"") == ""
 
 
 def test_a_node_says_what_went_wrong(tmp_path: Path) -> None:

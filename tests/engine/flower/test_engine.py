@@ -194,7 +194,7 @@ def test_perfedrecs_graph_is_right_after_lost_answers(tmp_path: Path) -> None:
     config = config_of("perfedrec", method={"dim": 4}, flower={"min_answers": 0.3, "repeats": 0})
     engine = engine_of(write_shards(SPLIT, tmp_path, 3), config, lose_first)
     server = server_of(engine)
-    for number, answers in enumerate((9, 14, 14)):
+    for number, answers in enumerate((9, 9, 14, 14)):  # after a silence it is left out of one letter
         found = engine.train(server, EVERYONE, number)
         assert found.n_answers == answers
         server = engine.method.server_update(server, found.inbox, number, Draws(0))
@@ -231,15 +231,6 @@ def test_a_node_that_is_away_costs_no_time_and_comes_back_under_another_number(p
     assert engine.population().tolist() == EVERYONE.tolist()
 
 
-def test_two_nodes_that_host_the_same_clients_are_not_both_asked(places: list[Path]) -> None:
-    engine = engine_of([*places, places[1]], config_of(flower={"nodes": 4}))
-    found = trained(engine)
-    assert found.n_answers == 14
-    assert found.refused == {}
-    ranks = engine.ranks(server_of(engine), "test", "candidates")
-    assert len(ranks.above) == 14
-
-
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_clients_that_stay_away_are_not_in_the_sum(share: float, places: list[Path]) -> None:
     counts = [_answers(places, share, t) for t in range(4)]
@@ -267,6 +258,7 @@ BAD_RANKS: dict[str, Callable[[Letter], Letter]] = {
     "out of range": lambda a: changed(a, "above", lambda t: t - 200),
     "of another round": lambda a: about(a, round=7),
     "of nobody": lambda a: replace(a, tensors={name: value[:0] for name, value in a.tensors.items()}),
+    "of more items than there are": lambda a: changed(a, "tied", lambda t: 129 - a.tensors["above"] + 1),
     "of some only": lambda a: replace(a, tensors={name: value[:-1] for name, value in a.tensors.items()}),
     "and more": lambda a: replace(a, tensors={**a.tensors, "more": torch.zeros(1)}),
 }

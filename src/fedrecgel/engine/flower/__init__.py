@@ -10,6 +10,8 @@
     secret.py     what a node's own numbers come from
     outgoing.py   what leaves a node
     exchange.py   what a node keeps secret between an exchange and the training that follows
+    bindings.py   which key hosts whom, remembered with the run
+    rests.py      pauses of nodes that were silent
     roster.py     which node hosts whom
     asking.py     letters to nodes, and which answers count
     engine.py     FlowerEngine: the server's side of a round

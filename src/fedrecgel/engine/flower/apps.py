@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import logging
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import torch
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fedrecgel.engine.flower.node import Node, Work
 from fedrecgel.engine.flower.superlink import FAILED
-from fedrecgel.engine.flower.wire import Courier, Letter, Lost
+from fedrecgel.engine.flower.wire import Courier, Letter, Lost, shortened
 from fedrecgel.errors import FedrecgelError
 
 TYPES = {"hello": "query", "prepare": "query.prepare", "train": "train", "rank": "evaluate"}
@@ -39,17 +44,21 @@ def to_records(letter: Letter) -> RecordDict:
     return RecordDict({"about": ConfigRecord({"json": json.dumps(letter.about)}), "tensors": ArrayRecord(arrays)})
 
 
-def from_records(content: RecordDict) -> Letter:
+def from_records(content: RecordDict, most_bytes: int | None = None) -> Letter:
     """The letter in a message; no pickle is ever loaded.
 
     Raises:
-        ValueError: the content is no letter.
+        ValueError: the content is no letter, or longer than it may be.
     """
-    about = json.loads(str(content.config_records["about"]["json"]))
+    text, arrays = str(content.config_records["about"]["json"]), content.array_records["tensors"]
+    n_bytes = len(text) + sum(len(name) + len(array.data) for name, array in arrays.items())
+    if most_bytes is not None and n_bytes > most_bytes:
+        raise ValueError(f"it has {n_bytes} bytes and may have {most_bytes}")
+    about = json.loads(text)
     if not isinstance(about, dict):
         raise TypeError("a letter is about something")
     tensors = {}
-    for name, array in content.array_records["tensors"].items():
+    for name, array in arrays.items():
         value = torch.from_numpy(np.array(array.numpy()))
         if name.endswith(BFLOAT16):
             value = value.view(torch.bfloat16)
@@ -62,10 +71,15 @@ class GridCourier:
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
+        client = getattr(grid, "_runtime_client", None)  # a simulation has none: its messages are in this process
+        self._scales = None if client is None else _Scales(client)
+        if self._scales is not None:
+            setattr(grid, "_client", self._scales)  # noqa: B010 - Flower offers no other way to limit it
 
-    def nodes(self) -> list[int]:
-        """Nodes with a heartbeat."""
-        return sorted(self._grid.get_node_ids())
+    def nodes(self) -> dict[int, str]:
+        """Nodes with a heartbeat, by the fingerprint of the key that the SuperLink knows them by."""
+        found = sorted(self._grid.get_nodes(), key=lambda node: node.node_id)
+        return {node.node_id: fingerprint(node.public_key) or f"node {node.node_id}" for node in found}
 
     def exchange(self, kind: str, letters: Mapping[int, Letter], seconds: float) -> Iterator[tuple[int, Letter | Lost]]:
         """Send all, then hand over answers until none is missing or the time is up."""
@@ -76,23 +90,90 @@ class GridCourier:
             for message_id in self._grid.push_messages([message]):
                 waiting[message_id] = node
         while waiting and time.monotonic() < deadline:
-            for reply in self._grid.pull_messages(list(waiting)):
-                asked = reply.metadata.reply_to_message_id  # the sender's own word for who it is does not count
-                if asked in waiting:
-                    yield waiting.pop(asked), _letter_of(reply)
+            for asked, node in list(waiting.items()):
+                # One at a time: an answer that Flower cannot unpack takes no other with it, and only one is in memory.
+                answer = self._pull(asked, letters[node].answer_bytes)
+                if answer is not None:
+                    yield waiting.pop(asked), answer
             if waiting:
                 time.sleep(POLL_SECONDS)
         for node in waiting.values():
             yield node, Lost(f"no answer within {seconds:g} s")
 
+    def _pull(self, asked: str, most_bytes: int) -> Letter | Lost | None:
+        """The answer to this message, if it is there."""
+        try:
+            if self._scales is not None:
+                self._scales.begin(most_bytes)
+            replies = list(self._grid.pull_messages([asked]))
+            if not replies:
+                return None
+            if replies[0].metadata.reply_to_message_id != asked:  # a node's word for what it answers does not count
+                return Lost("its answer is to another message")
+            if replies[0].has_error():
+                return Lost(shortened(replies[0].error.reason or "it failed without a reason"))
+            return from_records(replies[0].content, most_bytes)
+        except httpx.HTTPError:  # the SuperLink itself cannot be reached
+            raise
+        except Exception as error:  # whatever a hostile node makes the decoder raise concerns its own answer only
+            return Lost(shortened(f"its answer cannot be read: {error}"))
 
-def _letter_of(reply: Message) -> Letter | Lost:
-    if reply.has_error():
-        return Lost(str(reply.error.reason or "it failed without a reason"))
+
+class _Scales:
+    """Flower's client for its Runtime API, held to so many bytes of one message: it has no limit of its own.
+
+    An array is a list of chunks, and one chunk may stand in it any number of times: 5 MiB that travel unfold to
+    whatever the list says. So both what is fetched and what it would unfold to are weighed.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.begin(0)
+
+    def begin(self, most_bytes: int) -> None:
+        """Another message."""
+        self._most_bytes, self._n_bytes = most_bytes, 0
+        self._fetched: dict[str, bytes] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def PullObject(self, request: Any) -> Any:  # noqa: N802 - Flower's name
+        """One object of a message."""
+        found = self._client.PullObject(request)
+        self._fetched[request.object_id] = found.object_content
+        self._n_bytes += len(found.object_content)
+        self._check(self._n_bytes)
+        return found
+
+    def ConfirmMessageReceived(self, request: Any) -> Any:  # noqa: N802 - Flower's name
+        """The last call before a message is unpacked."""
+        confirmed = self._client.ConfirmMessageReceived(request)
+        n_bytes = 0
+        for content in self._fetched.values():
+            head, _, body = content.partition(b"\0")
+            kind, children, _ = head.decode().split(" ")
+            if kind == "Array":
+                sizes = [len(self._fetched[child]) for child in children.split(",") if child]
+                n_bytes += sum(sizes[index] for index in json.loads(body)["arraychunk_ids"])
+        self._check(n_bytes)
+        return confirmed
+
+    def _check(self, n_bytes: int) -> None:
+        if n_bytes > self._most_bytes:
+            raise ValueError(f"it has {n_bytes} bytes or more and may have {self._most_bytes}")
+
+
+def fingerprint(public_key: bytes) -> str:
+    """Of a node's key, as `ssh-keygen -l` prints it; of random bytes, which simulated nodes have, their hash."""
+    if not public_key:
+        return ""
     try:
-        return from_records(reply.content)
-    except Exception as error:  # whatever a hostile node makes the decoder raise concerns its own answer only
-        return Lost(f"its answer cannot be read: {error}")
+        line = load_pem_public_key(public_key).public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        public_key = b64decode(line.split()[1])
+    except (ValueError, UnsupportedAlgorithm):
+        pass
+    return "SHA256:" + b64encode(sha256(public_key).digest()).decode().rstrip("=")
 
 
 def client_app(work_of: Callable[[str], Work]) -> ClientApp:

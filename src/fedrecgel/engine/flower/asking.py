@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedrecgel.engine.flower.roster import POLL_SECONDS, Roster
 from fedrecgel.engine.flower.settings import FlowerSettings
-from fedrecgel.engine.flower.wire import Courier, Letter, Lost, pack_download
+from fedrecgel.engine.flower.wire import ANSWER_BYTES, Courier, Letter, Lost, pack_download, shortened
 from fedrecgel.engine.gate import Refusal
 from fedrecgel.errors import IncompleteError
 from fedrecgel.methods.base import Download
@@ -67,6 +67,7 @@ class Asking:
         down: Download | None,
         ids: Ids,
         judge: Callable[[Letter, Ids], tuple[T, int]],
+        answer_bytes: Callable[[int], int],
         repeats: int | None = None,
     ) -> Answers[T]:
         """Ask the nodes that host these clients, and those that gave no good answer again if too few did.
@@ -78,6 +79,7 @@ class Asking:
             down: what clients receive, each its own part.
             ids: the clients.
             judge: the value of an answer and for how many clients it counts; a Refusal if it is no good.
+            answer_bytes: what an answer for so many clients weighs; of one that is much longer nothing is read.
             repeats: how often nodes are asked again; by default as the settings say.
 
         Raises:
@@ -87,13 +89,21 @@ class Asking:
         answers, pending, n_taken = Answers[T](), ids, 0
         about = {**about, "run": self.run.name, "work": self.run.work}
         for _ in range(1 + (self.settings.repeats if repeats is None else repeats)):
-            asked = self._reachable(pending)
+            asked = self._without_resting(self._reachable(pending), needed - n_taken, answers)
             letters = {
-                node: Letter(about, {"ids": mine, **told, **_part_of(down, mine, ids)}) for node, mine in asked.items()
+                node: Letter(
+                    about,
+                    {"ids": mine, **told, **_part_of(down, mine, ids)},
+                    answer_bytes=2 * answer_bytes(len(mine)) + ANSWER_BYTES,
+                )
+                for node, mine in asked.items()
             }
             answers.bytes_down += sum(letter.n_bytes for letter in letters.values())
             for node, letter in self.courier.exchange(kind, letters, self.settings.round_seconds):
+                key = self.roster.key_of(node)
                 try:
+                    answers.bytes_up += _weight(letter)
+                    restarts = self._lost_state(key, letter)
                     value, n_clients = _judge(letter, asked[node], pending, judge)
                 except Refusal as refusal:
                     answers.refused[str(refusal)] += len(asked[node])
@@ -102,8 +112,13 @@ class Asking:
                     answers.taken.append((int(asked[node].min()), value))
                     n_taken += n_clients
                     pending = pending[~torch.isin(pending, asked[node])]
-                if isinstance(letter, Letter):
-                    answers.bytes_up += letter.n_bytes
+                    if kind == "train" and n_clients:
+                        self.roster.bindings.join(self.run.name, key, int(str(about["round"])), again=restarts)
+                if isinstance(letter, Lost):
+                    self.roster.rests.silent(key)
+                else:
+                    self.roster.rests.answered(key)
+            self.roster.bindings.save_joined()
             if n_taken >= needed:
                 return answers
             if not len(pending):
@@ -113,12 +128,54 @@ class Asking:
             + (" ".join(answers.notes[-3:]) or "Their nodes cannot be reached.")
         )
 
+    def _without_resting(self, asked: dict[int, Tensor], needed: int, answers: Answers[T]) -> dict[int, Tensor]:
+        """Leave out nodes that were silent lately, unless too few clients would be left."""
+        rests, key_of = self.roster.rests, self.roster.key_of
+        awake = {node: mine for node, mine in asked.items() if not rests.resting(key_of(node))}
+        if sum(len(mine) for mine in awake.values()) < needed:
+            return asked
+        for node in asked.keys() - awake.keys():
+            rests.missed(key_of(node))
+            answers.refused["silent"] += len(asked[node])
+        return awake
+
+    def _lost_state(self, key: str, letter: Letter | Lost) -> bool:
+        """Whether a node has taken part in this run and no longer knows of it, and may start anew.
+
+        Raises:
+            Refusal: it may not.
+        """
+        joined = self.roster.bindings.joined.get(self.run.name, {}).get(key)
+        if joined is None or isinstance(letter, Lost) or "since" not in letter.about:
+            return False
+        since = letter.about["since"]  # the first round its files know of
+        if type(since) is int and since <= joined:
+            return False
+        restarts = self.settings.lost_state == "restart"
+        outcome = "they start anew" if restarts else "its answers are left out (flower.lost_state)"
+        self.roster.bindings.warn(f"{key} has lost what its users learnt in this run: {outcome}.")
+        if not restarts:
+            raise Refusal("state lost")
+        return True
+
     def _reachable(self, ids: Ids) -> dict[int, Tensor]:
         """Nodes of these clients; when none is there, wait for one as long as for a straggler."""
         deadline = time.monotonic() + self.settings.round_seconds
         while not (found := self.roster.hosting(ids)) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         return found
+
+
+def _weight(letter: Letter | Lost) -> int:
+    """Bytes of an answer.
+
+    Raises:
+        Refusal: it is nested too deeply.
+    """
+    try:
+        return 0 if isinstance(letter, Lost) else letter.n_bytes
+    except RecursionError as error:
+        raise Refusal("unreadable") from error
 
 
 def _judge(
@@ -153,4 +210,4 @@ def _positions(some: Tensor, ids: Tensor) -> Int[Tensor, " i"]:
 def _reason(letter: Letter | Lost, refusal: Refusal) -> str:
     if isinstance(letter, Lost):
         return letter.reason
-    return str(letter.about.get("error", f"refused ({refusal})"))
+    return shortened(letter.about.get("error", f"refused ({refusal})"))

@@ -14,11 +14,14 @@ import torch
 
 from fedrecgel.draws import Draws
 from fedrecgel.engine.store import ClientStore
+from fedrecgel.errors import StorageError
 from fedrecgel.methods.base import Method, Problem
-from fedrecgel.storage import TEMPORARY, read_tensors, write_tensors
+from fedrecgel.storage import TEMPORARY, read_tensors, write_tensors, write_text
 from fedrecgel.tables import State
 from fedrecgel.tensors import Ids
 
+SINCE = "since"
+"""The file that says since which round this shard takes part in a run; methods may keep nothing else."""
 MERGE_AT = 8
 """So many settled files become one."""
 
@@ -74,6 +77,27 @@ class DiskStore(ClientStore):
             shutil.rmtree(stale, ignore_errors=True)
         path = self._folder / f"round-{round:08d}.safetensors"
         write_tensors(path, {"ids": ids, **self.read(ids).pack()}, {"round": round})
+
+
+def since(folder: Path, round: int | None) -> int | None:
+    """The first round of a run that this folder knows of, a round that begins now included; None if there is none.
+
+    Raises:
+        StorageError: the file is damaged.
+    """
+    place = folder / SINCE
+    try:
+        known = [int(place.read_text(encoding="ascii"))] if place.exists() else []
+    except (OSError, ValueError) as error:
+        raise StorageError(f"'{place}' should hold the number of a round. It cannot be read: {error}.") from error
+    return min([*known, *([] if round is None else [round])], default=None)
+
+
+def keep_since(folder: Path, round: int) -> None:
+    """Note that this round was taken part in: a folder without the note has lost what it had."""
+    first = since(folder, round)
+    if first != since(folder, None):
+        write_text(folder / SINCE, str(first))
 
 
 def _round_of(path: Path) -> int:

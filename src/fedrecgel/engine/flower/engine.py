@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import torch
@@ -99,9 +101,9 @@ class FlowerEngine:
                 raise Refusal("message")
             return (asked, message), len(asked)
 
-        answers = self._asking.ask(
-            "prepare", {"round": setup.round}, {"cohort": setup.cohort}, None, setup.cohort, judge
-        )
+        about: dict[str, object] = {"round": setup.round}
+        told = {"cohort": setup.cohort}
+        answers = self._asking.ask("prepare", about, told, None, setup.cohort, judge, lambda n: MESSAGE_BYTES)
         found = answers.in_order()
         cohort = setup.cohort[torch.isin(setup.cohort, torch.cat([asked for asked, _ in found]))]
         messages = {int(asked.min()): message for asked, message in found}
@@ -136,7 +138,7 @@ class FlowerEngine:
         if setup.messages:
             about["messages"] = {str(name): message.hex() for name, message in setup.messages.items()}
         down = self.method.broadcast(server, setup.cohort)
-        answers = self._asking.ask("train", about, told, down, setup.cohort, judge, repeats)
+        answers = self._asking.ask("train", about, told, down, setup.cohort, judge, self._upload_bytes(forms), repeats)
         taken = [value for value in answers.in_order() if value is not None]
         inbox = self._inbound.collect([upload for upload, _ in taken], setup)
         self._finished = setup.round + 1
@@ -158,6 +160,12 @@ class FlowerEngine:
             name: Form(tuple(one.shape), one.dtype, name in forms and forms[name].over_items)
             for name, one in self._inbound.arriving(blank).items()
         }
+
+    def _upload_bytes(self, forms: dict[str, Form]) -> Callable[[int], int]:
+        """What the answer for so many clients weighs: their numbers and weights, and what each or all of them send."""
+        one = sum(prod(form.shape) * form.dtype.itemsize for form in forms.values())
+        each = self.method.server_needs == Need.EACH
+        return lambda n_clients: 16 * n_clients + (n_clients * one if each else one)
 
     def _named(self, upload: Upload, asked: Ids) -> Upload:
         """Under an exchange a node's upload is that of one participant."""
@@ -216,11 +224,14 @@ class FlowerEngine:
                     raise Refusal("shape")
                 if bool(((counts < 0) | (counts >= self.problem.n_items)).any()):
                     raise Refusal("ranks")
+            if bool((above + tied >= self.problem.n_items).any()):
+                raise Refusal("ranks")
             return (ids, above, tied), len(asked)
 
         about = {"round": self._finished, "held_out": held_out, "against": against}
         everyone = self.population()
-        answers = self._asking.ask("rank", about, {}, self.method.broadcast(server, everyone), everyone, judge)
+        down = self.method.broadcast(server, everyone)
+        answers = self._asking.ask("rank", about, {}, down, everyone, judge, lambda n_clients: 24 * n_clients)
         ids, above, tied = (torch.cat(parts) for parts in zip(*answers.in_order(), strict=True))
         order = ids.argsort()
         return Ranks(above[order], tied[order])

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
 from secrets import token_bytes
 from typing import Any
@@ -20,7 +20,7 @@ import torch
 from fedrecgel.channels.base import Channel, Preparation, RoundSetup
 from fedrecgel.data.federation import Federation, SamplingSettings
 from fedrecgel.draws import Draws
-from fedrecgel.engine.flower.disk import DiskStore
+from fedrecgel.engine.flower.disk import DiskStore, keep_since, since
 from fedrecgel.engine.flower.exchange import keep, take
 from fedrecgel.engine.flower.outgoing import Outgoing
 from fedrecgel.engine.flower.secret import SECRET_BYTES, own_secret
@@ -28,7 +28,7 @@ from fedrecgel.engine.flower.shard import DATA, Shard, read_shard
 from fedrecgel.engine.flower.wire import Letter, unpack_download
 from fedrecgel.engine.gate import GateSettings
 from fedrecgel.engine.local import LocalEngine, LocalSettings
-from fedrecgel.errors import ConfigError, DataError
+from fedrecgel.errors import ConfigError, DataError, FedrecgelError
 from fedrecgel.methods.base import Method, Problem
 from fedrecgel.methods.outside import GROUP, is_outside, method_label
 
@@ -48,6 +48,21 @@ class Work:
     """Whether an earlier round may be reported, so that the state after it must be kept."""
 
 
+def _in_words(answer: Callable[[Node, str, Letter], Letter]) -> Callable[[Node, str, Letter], Letter]:
+    """Whatever a letter makes a node stumble over is an error that says so."""
+
+    @wraps(answer)
+    def answered(node: Node, kind: str, letter: Letter) -> Letter:
+        try:
+            return answer(node, kind, letter)
+        except FedrecgelError:
+            raise
+        except Exception as error:
+            raise DataError(f"A node should be able to answer '{kind}'. {type(error).__name__}: {error}") from error
+
+    return answered
+
+
 class Node:
     """The users of one shard."""
 
@@ -55,8 +70,13 @@ class Node:
         self._folder = place.parent if place.name == DATA else place
         self._work_of, self._simulated = work_of, simulated
 
+    @_in_words
     def answer(self, kind: str, letter: Letter) -> Letter:
-        """Do what a letter asks for: "hello", "prepare", "train" or "rank"."""
+        """Do what a letter asks for: "hello", "prepare", "train" or "rank".
+
+        Raises:
+            FedrecgelError: it asks for something else, whatever that is.
+        """
         shard = _opened(self._folder)
         if kind == "hello":
             return Letter({"facts": dict(shard.facts)}, {"users": shard.users})
@@ -67,7 +87,7 @@ class Node:
             _refuse_files(letter.about["work"])
         work = self._work_of(letter.about["work"])
         problem = Problem(shard.split.n_users, shard.split.n_items, work.dtype)
-        folder, rounds = shard.state / _folder_name(letter.about["run"]), letter.about["round"]
+        folder, rounds = shard.state / _folder_name(letter.about["run"]), _number(letter.about["round"])
         if kind == "prepare":
             return _prepare(work, folder, problem, letter)
         draws = Draws(work.seed, b"" if self._simulated else own_secret(shard.state))
@@ -78,7 +98,7 @@ class Node:
             if not work.selects:
                 store.merge()
             return _train(engine, store, folder, letter)
-        return _rank(engine, letter)
+        return _rank(engine, folder, letter)
 
 
 def _refuse_files(work: str) -> None:
@@ -115,7 +135,9 @@ def _train(engine: LocalEngine, store: DiskStore, folder: Path, letter: Letter) 
     trained = engine.train_with(unpack_download(letter.tensors), asked, setup.round, outgoing)
     loss = None if trained.loss is None else float(trained.loss) * trained.n_answers
     about: dict[str, Any] = {"round": setup.round, "loss": loss, "refused": dict(trained.refused)}
+    about["since"] = since(folder, setup.round)
     store.commit()
+    keep_since(folder, setup.round)
     return Letter(about, outgoing.packed(method))
 
 
@@ -126,7 +148,7 @@ def _setup(method: Method, n_items: int, letter: Letter) -> RoundSetup:
     return RoundSetup(letter.about["round"], cohort, n_items, method.server_needs, messages)
 
 
-def _rank(engine: LocalEngine, letter: Letter) -> Letter:
+def _rank(engine: LocalEngine, folder: Path, letter: Letter) -> Letter:
     """Ranks of the users' own held-out items: two counts per user leave the node."""
     held_out, against = letter.about["held_out"], letter.about["against"]
     ids, asked = engine.ranked(held_out), letter.tensors["ids"]
@@ -134,7 +156,7 @@ def _rank(engine: LocalEngine, letter: Letter) -> Letter:
     ranks = engine.ranks_with(down.of(at), held_out, against)
     wanted = torch.isin(ids, asked)
     found = {"ids": ids[wanted], "above": ranks.above[wanted], "tied": ranks.tied[wanted]}
-    return Letter({"round": letter.about["round"]}, found)
+    return Letter({"round": letter.about["round"], "since": since(folder, None)}, found)
 
 
 def _folder_name(run: str) -> str:
@@ -142,6 +164,13 @@ def _folder_name(run: str) -> str:
     if not re.fullmatch(r"[0-9a-z][0-9a-z-]*", run):
         raise DataError(f"The name of a run should consist of small letters, digits and hyphens. Found {run!r}.")
     return run
+
+
+def _number(round: object) -> int:
+    """The number of a round, which came from outside, before files are named after it."""
+    if type(round) is not int or not 0 <= round < 1 << 31:
+        raise DataError(f"A round should be a number from 0. Found {round!r:.80}.")
+    return round
 
 
 @lru_cache(maxsize=4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -28,3 +28,7 @@ class FlowerSettings:
     """Share of a round's clients whose answers are needed; with fewer, those missing are asked again."""
     repeats: Annotated[int, Meta(ge=0)] = 2
     """How often they are asked again before the run fails."""
+    hosts: str | None = None
+    """A JSON file that says which key hosts which users; without one, the key that registers a user first keeps it."""
+    lost_state: Literal["refuse", "restart"] = "refuse"
+    """What to do with a node that lost what its users learnt in this run: leave it out, or let them start anew."""

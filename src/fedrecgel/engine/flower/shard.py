@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -26,6 +26,19 @@ from fedrecgel.tensors import Ids
 DATA = "data.safetensors"
 Facts = Mapping[str, Any]
 """What every node and the server know of the data: nothing about a single user."""
+
+
+class WholeData(msgspec.Struct, forbid_unknown_fields=True):
+    """These facts, by schema."""
+
+    name: str
+    n_users: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)]
+    n_interactions: Annotated[int, msgspec.Meta(ge=0)]
+    item_ids: Annotated[list[int | str], msgspec.Meta(min_length=2)]
+    timed: bool
+    min_interactions: int
+    settings: SplitSettings
+    fingerprint: str
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,10 @@ from fedrecgel.methods.base import Download
 from fedrecgel.tables import StackedTable
 from fedrecgel.tensors import Tensors, n_bytes
 
+ANSWER_BYTES = 1 << 20
+"""Of an answer without arrays of its own: some facts, headers, an error in words."""
+LONGEST_REASON = 300
+
 
 @dataclass(frozen=True)
 class Letter:
@@ -22,6 +26,8 @@ class Letter:
 
     about: dict[str, Any]
     tensors: Tensors = field(default_factory=dict)
+    answer_bytes: int = ANSWER_BYTES
+    """The longest answer to it that is read; does not travel."""
 
     @property
     def n_bytes(self) -> int:
@@ -40,11 +46,17 @@ class Lost:
 class Courier(Protocol):
     """Carries letters to nodes and back."""
 
-    def nodes(self) -> list[int]:
-        """Nodes that can be reached now."""
+    def nodes(self) -> dict[int, str]:
+        """Nodes that can be reached now, each with its key: what it cannot choose and keeps when it comes back."""
 
     def exchange(self, kind: str, letters: Mapping[int, Letter], seconds: float) -> Iterator[tuple[int, Letter | Lost]]:
         """Send a letter to each of these nodes and hand over answers as they arrive, for so many seconds at most."""
+
+
+def shortened(said: object) -> str:
+    """What a node says, as far as it is worth repeating."""
+    text = said if isinstance(said, str) else "something that is no text"
+    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}…"
 
 
 def prefixed(prefix: str, tensors: Tensors) -> Tensors:
