@@ -26,8 +26,9 @@ with lock_folder(Path(sys.argv[1]), Path(sys.argv[1], ".lock")):
 
 
 def test_tensors_and_their_description_come_back(tmp_path: Path) -> None:
-    write_tensors(tmp_path / "file", TENSORS, {"round": 1, "best": 0.1 + 0.2})
-    found, about = read_tensors(tmp_path / "file")
+    write_tensors(tmp_path / "file", TENSORS, {"round": 1, "best": 0.1 + 0.2}, "run")
+    found, about, run = read_tensors(tmp_path / "file", dict)
+    assert run == "run"
     assert about == {"round": 1, "best": 0.1 + 0.2}
     assert set(found) == set(TENSORS)
     assert all(torch.equal(found[name], value) for name, value in TENSORS.items())
@@ -35,14 +36,14 @@ def test_tensors_and_their_description_come_back(tmp_path: Path) -> None:
 
 def test_tensors_come_back_aligned(tmp_path: Path) -> None:
     """Products with misaligned tensors differ in the last bits, and a resumed run would drift from an unbroken one."""
-    write_tensors(tmp_path / "file", {**TENSORS, "more": torch.zeros(100)}, {})
-    found, _ = read_tensors(tmp_path / "file")
+    write_tensors(tmp_path / "file", {**TENSORS, "more": torch.zeros(100)}, {}, "run")
+    found, _, _ = read_tensors(tmp_path / "file", dict)
     assert {value.data_ptr() % 64 for value in found.values()} == {0}
 
 
 def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "state"
-    write_tensors(path, TENSORS, {"round": 1})
+    write_tensors(path, TENSORS, {"round": 1}, "run")
     before = path.read_bytes()
 
     def full_disk(temporary: Path) -> None:
@@ -81,7 +82,7 @@ def test_the_next_try_clears_what_a_killed_writer_left(tmp_path: Path, left: str
         (rooms[0] / ".tmpXeQ3fz").write_bytes(b"half of it")
     else:
         rooms[0].write_bytes(b"half of it")
-    write_tensors(tmp_path / "state", TENSORS, {})
+    write_tensors(tmp_path / "state", TENSORS, {}, "run")
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
@@ -101,7 +102,7 @@ def test_readers_never_see_half_a_file(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match="could not be written"):
-        write_tensors(tmp_path / "file" / "state", TENSORS, {})
+        write_tensors(tmp_path / "file" / "state", TENSORS, {}, "run")
 
 
 def test_a_folder_is_kept_to_one_process_until_that_ends_however_it_ends(tmp_path: Path) -> None:
