@@ -34,7 +34,9 @@ def equal(first: Tensors, second: Tensors) -> bool:
 @pytest.mark.parametrize("kept", [{}, {"a.m": torch.ones(2)}])
 def test_round_trip(with_best: bool, kept: Tensors, tmp_path: Path) -> None:
     totals = {"seconds_total": 1.5, "best": 0.1 + 0.2}
-    written = Checkpoint(9, "abc", Server(tensors(), kept), State(tensors(3)), 4 if with_best else None, totals, HISTORY)
+    written = Checkpoint(
+        9, "abc", Server(tensors(), kept), State(tensors(3)), 4 if with_best else None, totals, HISTORY
+    )
     written.write(tmp_path / "deep" / "state")
     found = Checkpoint.read(tmp_path / "deep" / "state")
     assert (found.round, found.run, found.totals) == (9, "abc", written.totals)

@@ -53,7 +53,8 @@ def content(folder: RunFolder) -> tuple[Any, ...]:
     history = [{k: v for k, v in line.items() if "seconds" not in k} for line in folder.read_history()]
     summary = {k: v for k, v in folder.read_summary().items() if k != "seconds"}
     models = [
-        {k: v.numpy().tobytes() for k, v in read_tensors(path, dict)[0].items()} for path in (folder.server, folder.clients)
+        {k: v.numpy().tobytes() for k, v in read_tensors(path, dict)[0].items()}
+        for path in (folder.server, folder.clients)
     ]
     return (*models, folder.config.read_text(), history, summary)
 

@@ -97,7 +97,7 @@ def collect(root: Path) -> Collected:
     records = list(ResultsLog(root).read().values()) or list(_scan(root))
     if not any(record.status == "finished" for record in records):
         raise RunFolderError(f"'{root}' should hold finished runs. Found none; make some with `fedrecgel experiment`.")
-    data = {path.stem: read_json(path, dict[str, Any]) for path in sorted((root / "data").glob("*.json"))}
+    data = {path.stem: read_json(path, dict) for path in sorted((root / "data").glob("*.json"))}
     environment = root / "environment.json"
     paths = {name: root / f"{name}.json" for name in EXPERIMENTS}
     documents = {name: read_json(path, EXPERIMENTS[name].document) for name, path in paths.items() if path.exists()}
@@ -107,7 +107,7 @@ def collect(root: Path) -> Collected:
         groups_of(root, records),
         documents,
         data,
-        read_json(environment, dict[str, Any]) if environment.exists() else {},
+        read_json(environment, dict) if environment.exists() else {},
     )
 
 

@@ -68,16 +68,25 @@ def difference(
 ) -> tuple[str, Any, Any] | None:
     """The first setting that is not the same and should be: its key, their value, our value."""
     for section in sorted({*theirs, *ours}):
-        mine, other = _table(ours, section), _table(theirs, section)
+        mine, other = ours.get(section, {}), theirs.get(section, {})
         for key in sorted({*mine, *other}, key=lambda key: (key != "name", key)):  # the name says most
             if (section, key) not in free and mine.get(key) != other.get(key):
                 return f"{section}.{key}", other.get(key), mine.get(key)
     return None
 
 
-def _table(settings: Settings, section: str) -> Mapping[str, Any]:
-    found: object = settings.get(section, {})
-    return found if isinstance(found, Mapping) else {"": found}
+def read_settings(path: Path) -> dict[str, dict[str, Any]]:
+    """The sections of a config that this package wrote; their keys are not checked.
+
+    Raises:
+        RunFolderError: the file is damaged or something else.
+    """
+    try:
+        return msgspec.convert(read_toml(path), dict[str, dict[str, Any]])
+    except UNREADABLE as error:
+        raise RunFolderError(
+            f"'{path}' cannot be read: {error}. Restore it from a copy, or choose another --out."
+        ) from error
 
 
 class Finished(NamedTuple):
@@ -178,10 +187,7 @@ class RunFolder:
         return entry.suffix != TEMPORARY and entry != self.checkpoint.parent
 
     def _check_same(self, settings: Settings) -> None:
-        try:
-            found: Settings = read_toml(self.config)
-        except (OSError, ValueError) as error:
-            raise RunFolderError(f"'{self.config}' cannot be read: {error}. Choose another --out.") from error
+        found: Settings = read_settings(self.config)
         with suppress(FedrecgelError):  # settings that an earlier version did not have are at their defaults there
             found = self._complete(found)
         if changed := difference(settings, found):
@@ -272,12 +278,7 @@ class RunFolder:
         if not self.config.exists():
             raise RunFolderError(f"'{self.path}' should be a run folder. It has no config.toml.")
         summary, files = self._unseal()
-        try:
-            settings = read_toml(self.config)
-        except (OSError, ValueError) as error:
-            raise RunFolderError(f"'{self.config}' cannot be read: {error}. Restore it from a copy.") from error
-        if not all(isinstance(values, Mapping) for values in settings.values()):
-            raise RunFolderError(f"'{self.config}' should hold tables of settings. Found something else.")
+        settings = read_settings(self.config)
         if files is None:
             warnings.warn(
                 f"'{self.path}' was written by an earlier version, without checksums. It is read as it is; damage to "

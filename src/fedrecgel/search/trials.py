@@ -14,9 +14,9 @@ import tomli_w
 
 from fedrecgel.errors import RunFolderError, StorageError
 from fedrecgel.runs.config import Config
-from fedrecgel.runs.folder import FREE_TO_CHANGE, difference
+from fedrecgel.runs.folder import FREE_TO_CHANGE, difference, read_settings
 from fedrecgel.search.space import Space, Value
-from fedrecgel.storage import TEMPORARY, UNREADABLE, lock_folder, read_bytes, read_toml, write_text
+from fedrecgel.storage import TEMPORARY, UNREADABLE, lock_folder, read_bytes, write_text
 
 State = Literal["finished", "stopped", "failed"]
 """Ran to the end; stopped early as hopeless; diverged or was refused."""
@@ -111,11 +111,7 @@ class SearchFolder:
             yield done
 
     def _check_same(self, settings: Mapping[str, Mapping[str, Any]]) -> None:
-        try:
-            found = read_toml(self.search)
-        except (OSError, ValueError) as error:
-            raise RunFolderError(f"'{self.search}' cannot be read: {error}. Choose another --out.") from error
-        if changed := difference(settings, found, FREE_TO_CHANGE - {("run", "rounds")}):
+        if changed := difference(settings, read_settings(self.search), FREE_TO_CHANGE - {("run", "rounds")}):
             key, theirs, ours = changed
             raise RunFolderError(
                 f"'{self.path}' belongs to another search: there {key} = {theirs!r}, here {ours!r}. "
