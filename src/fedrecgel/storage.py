@@ -167,7 +167,10 @@ def _checksum(tensors: Tensors, run: str) -> str:
     for name in sorted(tensors):
         value = tensors[name]
         found.update(repr((name, str(value.dtype), tuple(value.shape))).encode())
-        found.update(value.reshape(-1).view(torch.uint8).numpy().data)
+        flat = value.reshape(-1)
+        if flat.stride(0) != 1:  # as it may be where there is at most one number
+            flat = flat.clone(memory_format=torch.contiguous_format)
+        found.update(flat.view(torch.uint8).numpy().data)
     return found.hexdigest()
 
 

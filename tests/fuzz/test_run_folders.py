@@ -284,8 +284,13 @@ def test_damage_is_refused_or_changes_nothing(place: Place, expected: dict[str, 
     assert found is None or found == expected[use.__name__]
 
 
-def earlier(files: Files, folder: Path) -> Files:
+@pytest.fixture(scope="module")
+def earlier(place: Place) -> Files:
     """The same run as the version before checksums wrote it."""
+    return as_earlier(place.run, place.folder)
+
+
+def as_earlier(files: Files, folder: Path) -> Files:
     lay_out(files, folder)
     run = RunFolder(folder)
     for path in (run.server, run.clients, run.ranks):
@@ -298,9 +303,11 @@ def earlier(files: Files, folder: Path) -> Files:
 
 @given(data=st.data())
 @inputs(60)
-def test_a_damaged_run_of_an_earlier_version_is_read_or_refused(place: Place, data: st.DataObject) -> None:
+def test_a_damaged_run_of_an_earlier_version_is_read_or_refused(
+    place: Place, earlier: Files, data: st.DataObject
+) -> None:
     """Without checksums damage may pass, but not as an error nobody expected."""
-    files = data.draw(damaged(earlier(place.run, place.folder), place.other), label="files")
+    files = data.draw(damaged(earlier, place.other), label="files")
     use = data.draw(st.sampled_from(USES[:3]), label="use")
     lay_out(files, place.folder)
     with warnings.catch_warnings():
