@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from fedrecgel.storage import write_tensors
 from fedrecgel.tables import PersonalTable, State
 from fedrecgel.tensors import Tensors
 
-HISTORY = [{"round": 1, "loss": 0.1 + 0.2, "clients": 3}, {"round": 2, "loss": None}]
+HISTORY: list[dict[str, Any]] = [{"round": 1, "loss": 0.1 + 0.2, "clients": 3}, {"round": 2, "loss": None}]
 
 
 def tensors(start: int = 0) -> Tensors:

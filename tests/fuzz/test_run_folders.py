@@ -48,7 +48,7 @@ NAMES = (
     "checkpoint/.lock",
 )
 TEXT = NAMES[:3]
-ODD = (
+ODD: tuple[Any, ...] = (
     None,
     True,
     -1,

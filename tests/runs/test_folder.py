@@ -17,7 +17,7 @@ def config(**run: Any) -> Config:
     return from_dict({"run": run})
 
 
-FINISHED = {
+FINISHED: dict[str, Any] = {
     "dataset": "demo",
     "method": "fedrecgel",
     "variant": None,
