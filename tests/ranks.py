@@ -28,7 +28,7 @@ def lay_out(root: Path, plans: Iterable[RowPlan], hits: Mapping[str, float], tes
             above = torch.from_numpy(np.where(generator.random(N_USERS) < hits[plan.label], 0, 50))
             folder = f"runs/{plan.label}-{seed}"
             ranks = {name: Ranks(above.clone(), torch.zeros_like(above)) for name in ("candidates", "catalogue")}
-            write_ranks(root / folder / "ranks.safetensors", RankFile(test, ranks))
+            write_ranks(root / folder / "ranks.safetensors", RankFile(test, ranks), "run")
             summary: dict[str, Any] = {
                 "dataset": "demo",
                 "method": plan.method,

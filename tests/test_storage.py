@@ -7,15 +7,30 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import fedrecgel
 from fedrecgel.errors import RunFolderError, StorageError
-from fedrecgel.storage import lock_folder, read_tensors, write_atomically, write_tensors
+from fedrecgel.storage import (
+    EARLIER,
+    HEADER_BYTES,
+    lock_folder,
+    read_json,
+    read_tensors,
+    write_atomically,
+    write_tensors,
+)
 
-TENSORS = {"odd": torch.arange(7.0), "step": torch.tensor(3.0), "turned": torch.arange(12.0).reshape(4, 3).T}
+TENSORS = {
+    "odd": torch.arange(7.0),
+    "step": torch.tensor(3.0),
+    "turned": torch.arange(12.0).reshape(4, 3).T.contiguous(),
+}
 HOLDER = """import sys
 from pathlib import Path
 from fedrecgel.storage import lock_folder
@@ -26,8 +41,9 @@ with lock_folder(Path(sys.argv[1]), Path(sys.argv[1], ".lock")):
 
 
 def test_tensors_and_their_description_come_back(tmp_path: Path) -> None:
-    write_tensors(tmp_path / "file", TENSORS, {"round": 1, "best": 0.1 + 0.2})
-    found, about = read_tensors(tmp_path / "file")
+    write_tensors(tmp_path / "file", TENSORS, {"round": 1, "best": 0.1 + 0.2}, "run")
+    found, about, run = read_tensors(tmp_path / "file", dict)
+    assert run == "run"
     assert about == {"round": 1, "best": 0.1 + 0.2}
     assert set(found) == set(TENSORS)
     assert all(torch.equal(found[name], value) for name, value in TENSORS.items())
@@ -35,14 +51,105 @@ def test_tensors_and_their_description_come_back(tmp_path: Path) -> None:
 
 def test_tensors_come_back_aligned(tmp_path: Path) -> None:
     """Products with misaligned tensors differ in the last bits, and a resumed run would drift from an unbroken one."""
-    write_tensors(tmp_path / "file", {**TENSORS, "more": torch.zeros(100)}, {})
-    found, _ = read_tensors(tmp_path / "file")
+    write_tensors(tmp_path / "file", {**TENSORS, "more": torch.zeros(100)}, {}, "run")
+    found, _, _ = read_tensors(tmp_path / "file", dict)
     assert {value.data_ptr() % 64 for value in found.values()} == {0}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.from_numpy(np.zeros(4, dtype=np.int32)[:0:2]),
+        torch.from_numpy(np.lib.stride_tricks.as_strided(np.zeros(1, dtype=np.int32), (0,), (0,))),
+        torch.zeros(1, 5)[:, :1],
+        torch.tensor(True),
+        torch.ones(3, dtype=torch.bfloat16),
+        torch.arange(6.0).expand(2, 6),
+    ],
+    ids=["empty", "without strides", "one of five", "a truth", "16 bits", "expanded"],
+)
+def test_any_tensor_comes_back(value: torch.Tensor, tmp_path: Path) -> None:
+    write_tensors(tmp_path / "file", {"it": value}, {}, "run")
+    assert torch.equal(read_tensors(tmp_path / "file", dict)[0]["it"], value)
+
+
+def test_the_checksum_covers_all_there_is(tmp_path: Path) -> None:
+    """Names, types, shapes, numbers, description and run; and the same content gives the same file."""
+    same, changed = {"a": torch.zeros(4), "b": torch.ones(4)}, torch.tensor([1.0, 1.0, 1.0, 1.5])
+    variants: list[tuple[dict[str, torch.Tensor], dict[str, int], str]] = [
+        (same, {"round": 1}, "run"),
+        ({"a": same["b"], "b": same["a"]}, {"round": 1}, "run"),
+        ({**same, "b": changed}, {"round": 1}, "run"),
+        ({**same, "b": same["b"].reshape(2, 2)}, {"round": 1}, "run"),
+        ({**same, "b": same["b"].view(torch.int32)}, {"round": 1}, "run"),
+        (same, {"round": 2}, "run"),
+        (same, {"round": 1}, "other"),
+    ]
+    found = [write_tensors(tmp_path / f"{n}", *variant) for n, variant in enumerate(variants)]
+    assert len(set(found)) == len(variants)
+    assert write_tensors(tmp_path / "again", *variants[0]) == found[0]
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "0").read_bytes()
+
+
+def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
+    mark = write_tensors(tmp_path / "file", TENSORS, {}, "mine")
+    read_tensors(tmp_path / "file", dict, run="mine", sha256=mark)
+    for run, found in (("yours", mark), ("mine", "0" * 64)):
+        with pytest.raises(RunFolderError, match="file' belongs to another run"):
+            read_tensors(tmp_path / "file", dict, run=run, sha256=found)
+
+
+def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_tensors(path, TENSORS, {"round": 1}, "run")
+    sound = path.read_bytes()
+    for at in range(0, len(sound), 3):
+        path.write_bytes(sound[:at] + bytes([sound[at] ^ 1 << at % 8]) + sound[at + 1 :])
+        with pytest.raises((StorageError, RunFolderError), match=r"file' (should be|cannot be read|belongs to)"):
+            read_tensors(path, dict)
+
+
+@pytest.mark.parametrize("length", [HEADER_BYTES + 1, 1 << 40, (1 << 64) - 1])
+def test_a_long_header_is_refused_before_it_is_parsed(length: int, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "file").write_bytes(length.to_bytes(8, "little") + b"{" + b" " * 1000)
+    monkeypatch.setattr("fedrecgel.storage.safe_open", None)
+    with pytest.raises(StorageError, match=r"its header should have at most 1,048,576 bytes, and has"):
+        read_tensors(tmp_path / "file", dict)
+
+
+def test_long_descriptions_do_not_stand_in_the_header(tmp_path: Path) -> None:
+    names = [f"user {number}" for number in range(100_000)]
+    write_tensors(tmp_path / "file", {}, {"user_ids": names}, "run")
+    assert read_tensors(tmp_path / "file", dict)[1] == {"user_ids": names}
+
+
+def test_files_of_an_earlier_version(tmp_path: Path) -> None:
+    save_file(
+        {name: value.contiguous() for name, value in TENSORS.items()}, tmp_path / "file", {EARLIER: '{"round": 1}'}
+    )
+    with pytest.raises(RunFolderError, match="written by an earlier version, without a checksum"):
+        read_tensors(tmp_path / "file", dict)
+    tensors, about, run = read_tensors(tmp_path / "file", dict, unchecked=True)
+    assert (set(tensors), about, run) == (set(TENSORS), {"round": 1}, "")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b"[" * 100_000, b"9" * 5000])
+def test_damaged_text(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(StorageError, match="file' cannot be read"):
+        read_json(tmp_path / "file", dict)
+
+
+def test_what_is_no_ordinary_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for read in (read_json, read_tensors):
+        with pytest.raises(StorageError, match="no ordinary file"):
+            read(tmp_path / "pipe", dict)
 
 
 def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "state"
-    write_tensors(path, TENSORS, {"round": 1})
+    write_tensors(path, TENSORS, {"round": 1}, "run")
     before = path.read_bytes()
 
     def full_disk(temporary: Path) -> None:
@@ -81,7 +188,7 @@ def test_the_next_try_clears_what_a_killed_writer_left(tmp_path: Path, left: str
         (rooms[0] / ".tmpXeQ3fz").write_bytes(b"half of it")
     else:
         rooms[0].write_bytes(b"half of it")
-    write_tensors(tmp_path / "state", TENSORS, {})
+    write_tensors(tmp_path / "state", TENSORS, {}, "run")
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
@@ -101,7 +208,7 @@ def test_readers_never_see_half_a_file(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match="could not be written"):
-        write_tensors(tmp_path / "file" / "state", TENSORS, {})
+        write_tensors(tmp_path / "file" / "state", TENSORS, {}, "run")
 
 
 def test_a_folder_is_kept_to_one_process_until_that_ends_however_it_ends(tmp_path: Path) -> None:

@@ -1,15 +1,20 @@
-"""Files: written atomically, tensors without pickles, folders kept to one process."""
+"""Files: written atomically, tensors with checksums and no pickles, text by schema, folders kept to one process."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
+import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -17,8 +22,29 @@ from safetensors.torch import save_file
 from fedrecgel.errors import RunFolderError, StorageError
 from fedrecgel.tensors import Tensors
 
-FORMAT = "fedrecgel-1"
+FORMAT = "fedrecgel-2"
+EARLIER = "fedrecgel-1"
+"""Files without a checksum, whose header held the whole description."""
+ABOUT = f"{FORMAT}:about"
+"""The tensor that holds the description, as JSON: a million user names do not fit into a header."""
+HEADER_BYTES = 1 << 20
+"""Longest header that is parsed: this package writes some hundred tensors, and half a million would take minutes."""
+TEXT_BYTES = 1 << 28
+"""Longest text file that is read."""
 TEMPORARY = ".tmp"
+UNREADABLE = (OSError, ValueError, RecursionError, msgspec.MsgspecError)
+"""What reading a damaged text file ends in."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What the header of a tensor file says about it."""
+
+    run: str
+    """The run, or the data, it belongs to."""
+    sha256: str
+    """Of this run and of names, types, shapes and bytes of all tensors, the description among them."""
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -31,8 +57,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     room = path.with_name(f".{path.name}{TEMPORARY}")
     temporary = room / path.name
     try:
+        make_folder(path.parent)
         _clear(room)
-        room.mkdir(parents=True)
+        room.mkdir()
         write(temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
@@ -54,8 +81,23 @@ def _clear(room: Path) -> None:
         room.unlink(missing_ok=True)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it; a power cut takes none of them away again."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, if it is there, for good: a power cut does not bring it back."""
+    if path.exists():
+        path.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+
+
 def _sync_folder(folder: Path) -> None:
-    """A rename is safe from a power cut only once its folder is on disk."""
+    """What was made, renamed or deleted in a folder is safe from a power cut only once the folder is on disk."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -64,33 +106,123 @@ def _sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def write_tensors(path: Path, tensors: Tensors, about: Mapping[str, Any]) -> None:
-    """Tensors and a JSON description in one safetensors file (no pickle: loading runs no code)."""
-    contiguous = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    metadata = {FORMAT: json.dumps(about)}  # one key: several would come out in random order
-    write_atomically(path, lambda temporary: save_file(contiguous, temporary, metadata))
+def write_tensors(path: Path, tensors: Tensors, about: Mapping[str, Any], run: str) -> str:
+    """Tensors and a description in one safetensors file (no pickle: loading runs no code); returns its checksum."""
+    described = torch.frombuffer(bytearray(msgspec.json.encode(about)), dtype=torch.uint8)
+    content = {name: value.detach().cpu().contiguous() for name, value in {**tensors, ABOUT: described}.items()}
+    mark = Mark(run, _checksum(content, run))
+    metadata = {FORMAT: msgspec.json.encode(mark).decode()}  # one key: several would come out in random order
+    write_atomically(path, lambda temporary: save_file(content, temporary, metadata))
+    return mark.sha256
 
 
-def read_tensors(path: Path) -> tuple[Tensors, dict[str, Any]]:
-    """What `write_tensors` wrote.
+def read_tensors(
+    path: Path, about: type[T], *, run: str | None = None, sha256: str | None = None, unchecked: bool = False
+) -> tuple[Tensors, T, str]:
+    """What `write_tensors` wrote, to the bit: tensors, description, and the run it belongs to.
+
+    Args:
+        path: the file.
+        about: schema of its description.
+        run: the run it should belong to.
+        sha256: the checksum it should have.
+        unchecked: also take a file of an earlier version, which has none.
 
     Raises:
-        StorageError: the file is missing or truncated.
-        RunFolderError: it is no file of this package.
+        StorageError: the file is missing or damaged.
+        RunFolderError: it is no file of this package, or one of another run.
     """
     try:
+        _check_header(path)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            if FORMAT not in metadata:
+            if not {FORMAT, EARLIER} & metadata.keys():
                 raise RunFolderError(f"'{path}' should be a file of this package. Found another safetensors file.")
             # Cloned into aligned memory: where a tensor lies in the file decides the last bits of products with it.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-            return tensors, json.loads(metadata[FORMAT])
-    except (OSError, SafetensorError) as error:
+        if FORMAT not in metadata:
+            if not unchecked:
+                raise RunFolderError(
+                    f"'{path}' was written by an earlier version, without a checksum, and cannot be continued. "
+                    f"Start again in another folder."
+                )
+            return tensors, msgspec.json.decode(metadata[EARLIER], type=about), ""
+        mark = msgspec.json.decode(metadata[FORMAT], type=Mark)
+        if _checksum(tensors, mark.run) != mark.sha256:
+            raise ValueError("its checksum is another, so it was damaged after it was written")
+        described = tensors.pop(ABOUT).numpy().tobytes()
+        found = tensors, msgspec.json.decode(described, type=about), mark.run
+    except (*UNREADABLE, KeyError, SafetensorError) as error:
         raise StorageError(
             f"'{path}' should be a complete safetensors file. It cannot be read: {error}. "
             f"Restore it from a copy, or start again in another folder."
         ) from error
+    if run not in (None, mark.run) or sha256 not in (None, mark.sha256):
+        raise RunFolderError(f"'{path}' belongs to another run. Restore the file that was here from a copy.")
+    return found
+
+
+def _checksum(tensors: Tensors, run: str) -> str:
+    found = sha256(repr(run).encode())
+    for name in sorted(tensors):
+        value = tensors[name]
+        found.update(repr((name, str(value.dtype), tuple(value.shape))).encode())
+        flat = value.reshape(-1)
+        if flat.stride(0) != 1:  # as it may be where there is at most one number
+            flat = flat.clone(memory_format=torch.contiguous_format)
+        found.update(flat.view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def _check_header(path: Path) -> None:
+    """Refuse a long header before it is parsed."""
+    if path.exists() and not path.is_file():
+        raise ValueError("it is no ordinary file")
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+    if length > HEADER_BYTES:
+        raise ValueError(f"its header should have at most {HEADER_BYTES:,} bytes, and has {length:,}")
+
+
+def read_bytes(path: Path) -> bytes:
+    """A text file before it is decoded.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no ordinary file, or longer than any this package writes.
+    """
+    if path.exists() and not path.is_file():
+        raise ValueError("it is no ordinary file")
+    with path.open("rb") as file:
+        found = file.read(TEXT_BYTES + 1)
+    if len(found) > TEXT_BYTES:
+        raise ValueError(f"it has more than {TEXT_BYTES:,} bytes")
+    return found
+
+
+def read_json(path: Path, kind: type[T]) -> T:
+    """A JSON file by its schema.
+
+    Raises:
+        StorageError: it is missing, damaged or something else.
+    """
+    try:
+        return msgspec.convert(json.loads(read_bytes(path)), kind, str_keys=True)  # json, which reads the NaN it writes
+    except UNREADABLE as error:
+        raise StorageError(f"'{path}' cannot be read: {error}. Restore it from a copy, or make it again.") from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file, unchecked.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no TOML.
+    """
+    try:
+        return tomllib.loads(read_bytes(path).decode())
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -107,7 +239,7 @@ def lock_folder(folder: Path, place: Path) -> Iterator[None]:
         StorageError: the file cannot be written.
     """
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(place.parent)
         lock = FileLock(place, timeout=0)
         lock.acquire()
     except Timeout as error:

@@ -250,7 +250,7 @@ def test_resuming_equals_not_stopping(tmp_path: Path) -> None:
         train_config(settings_of(), VALIDATED, parted, should_stop=lambda: True)
     train_config(settings_of(), VALIDATED, parted, resume=True)
     for path in (RunFolder.server, RunFolder.clients, RunFolder.checkpoint):
-        first, second = (read_tensors(path.fget(folder))[0] for folder in (whole, parted))  # type: ignore[attr-defined]
+        first, second = (read_tensors(path.fget(folder), dict)[0] for folder in (whole, parted))  # type: ignore[attr-defined]
         assert first.keys() == second.keys()
         assert all(torch.equal(value, second[name]) for name, value in first.items())
 

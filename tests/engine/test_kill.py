@@ -25,7 +25,7 @@ def command(out: Path) -> list[str]:
 
 def same_tensors(first: Path, second: Path) -> bool:
     for file in ("server.safetensors", "clients.safetensors"):
-        a, b = read_tensors(first / file)[0], read_tensors(second / file)[0]
+        a, b = (read_tensors(place / file, dict)[0] for place in (first, second))
         if a.keys() != b.keys() or not all(torch.equal(a[name], b[name]) for name in a):
             return False
     return True

@@ -53,7 +53,8 @@ def content(folder: RunFolder) -> tuple[Any, ...]:
     history = [{k: v for k, v in line.items() if "seconds" not in k} for line in folder.read_history()]
     summary = {k: v for k, v in folder.read_summary().items() if k != "seconds"}
     models = [
-        {k: v.numpy().tobytes() for k, v in read_tensors(path)[0].items()} for path in (folder.server, folder.clients)
+        {k: v.numpy().tobytes() for k, v in read_tensors(path, dict)[0].items()}
+        for path in (folder.server, folder.clients)
     ]
     return (*models, folder.config.read_text(), history, summary)
 
@@ -143,7 +144,7 @@ def test_the_reported_round_is_the_selected_one(selection: str, tmp_path: Path) 
     assert result.metrics == {name: result.history[expected - 1][name] for name in result.metrics}
     straight = train_config(config(rounds=expected, ks=(3, 20)), SPLIT)
     for path, tensors in ((folder.server, straight.shared), (folder.clients, straight.clients.tensors)):
-        saved, _ = read_tensors(path)
+        saved, _, _ = read_tensors(path, dict)
         assert all(torch.equal(saved[name], value) for name, value in tensors.items())
     assert selection == "last" or expected < 8  # else this test shows nothing
 

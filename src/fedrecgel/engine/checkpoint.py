@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from fedrecgel.errors import RunFolderError
+import msgspec
+
 from fedrecgel.methods.base import Server
 from fedrecgel.storage import read_tensors, write_tensors
 from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
 
 
-def _write_groups(path: Path, groups: Mapping[str, Tensors], about: Mapping[str, Any]) -> None:
-    write_tensors(path, {f"{group}/{name}": v for group, named in groups.items() for name, v in named.items()}, about)
+@dataclass(frozen=True)
+class _SnapshotAbout:
+    kind: Literal["snapshot"]
+    round: int
 
 
-def _read_groups(path: Path, kind: str) -> tuple[dict[str, Tensors], dict[str, Any]]:
-    tensors, about = read_tensors(path)
+@dataclass(frozen=True)
+class _CheckpointAbout:
+    kind: Literal["checkpoint"]
+    round: int
+    best_round: int | None
+    totals: dict[str, float | None]
+    history: list[dict[str, Any]]
+
+
+def _write_groups(path: Path, run: str, groups: Mapping[str, Tensors], about: object) -> None:
+    tensors = {f"{group}/{name}": v for group, named in groups.items() for name, v in named.items()}
+    write_tensors(path, tensors, msgspec.to_builtins(about), run)
+
+
+def _groups(tensors: Tensors) -> dict[str, Tensors]:
     groups: dict[str, Tensors] = {"shared": {}, "kept": {}, "clients": {}}
     for key, value in tensors.items():
         group, _, name = key.partition("/")
         groups.setdefault(group, {})[name] = value
-    if about.get("kind") != kind:
-        raise RunFolderError(f"'{path}' should be a {kind}. Found another file of this package.")
-    return groups, about
+    return groups
 
 
 @dataclass(frozen=True)
@@ -34,19 +49,22 @@ class Snapshot:
     """A model at the end of a round: what devices download, and what they keep."""
 
     round: int
+    run: str
+    """Fingerprint of the run it belongs to."""
     shared: Tensors
     clients: State
 
     def write(self, path: Path) -> None:
         """Replace the file atomically."""
-        about = {"kind": "snapshot", "round": self.round}
-        _write_groups(path, {"shared": self.shared, "clients": self.clients.pack()}, about)
+        groups = {"shared": self.shared, "clients": self.clients.pack()}
+        _write_groups(path, self.run, groups, _SnapshotAbout("snapshot", self.round))
 
     @classmethod
-    def read(cls, path: Path) -> Snapshot:
-        """What `write` wrote."""
-        groups, about = _read_groups(path, "snapshot")
-        return cls(about["round"], groups["shared"], State.unpack(groups["clients"]))
+    def read(cls, path: Path, run: str) -> Snapshot:
+        """What `write` wrote for this run."""
+        tensors, about, _ = read_tensors(path, _SnapshotAbout, run=run)
+        groups = _groups(tensors)
+        return cls(about.round, run, groups["shared"], State.unpack(groups["clients"]))
 
 
 @dataclass(frozen=True)
@@ -64,15 +82,22 @@ class Checkpoint:
     totals: Mapping[str, float]
     """Seconds and bytes so far, and the best value of the selection metric."""
 
+    history: Sequence[Mapping[str, Any]] = ()
+    """One entry per finished round, as in metrics.jsonl, which may have gone further or not so far."""
+
     def write(self, path: Path) -> None:
         """Replace the file atomically."""
         groups = {"shared": self.server.shared, "kept": self.server.kept, "clients": self.clients.pack()}
-        about = {"kind": "checkpoint", "round": self.round, "run": self.run, "best_round": self.best_round}
-        _write_groups(path, groups, {**about, "totals": dict(self.totals)})
+        totals = {name: value if math.isfinite(value) else None for name, value in self.totals.items()}
+        history = [dict(line) for line in self.history]
+        about = _CheckpointAbout("checkpoint", self.round, self.best_round, totals, history)
+        _write_groups(path, self.run, groups, about)
 
     @classmethod
     def read(cls, path: Path) -> Checkpoint:
         """The latest complete checkpoint."""
-        groups, about = _read_groups(path, "checkpoint")
+        tensors, about, run = read_tensors(path, _CheckpointAbout)
+        groups = _groups(tensors)
         server, clients = Server(groups["shared"], groups["kept"]), State.unpack(groups["clients"])
-        return cls(about["round"], about["run"], server, clients, about["best_round"], about["totals"])
+        totals = {name: -math.inf if value is None else value for name, value in about.totals.items()}
+        return cls(about.round, run, server, clients, about.best_round, totals, about.history)

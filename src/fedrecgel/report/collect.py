@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import msgspec
-
-from fedrecgel.errors import RunFolderError, StorageError
+from fedrecgel.errors import RunFolderError
 from fedrecgel.evaluation.metrics import metric_names
 from fedrecgel.methods import method_label
-from fedrecgel.runs.config import read_sections
 from fedrecgel.runs.folder import CHANGE_NO_NUMBER, RunFolder, settings_fingerprint
+from fedrecgel.storage import read_json
 from fedrecgel.studies import EXPERIMENTS
 from fedrecgel.studies.cells import shown_name
 from fedrecgel.studies.experiment import Document
@@ -100,33 +97,18 @@ def collect(root: Path) -> Collected:
     records = list(ResultsLog(root).read().values()) or list(_scan(root))
     if not any(record.status == "finished" for record in records):
         raise RunFolderError(f"'{root}' should hold finished runs. Found none; make some with `fedrecgel experiment`.")
-    data = {path.stem: _json(path) for path in sorted((root / "data").glob("*.json"))}
+    data = {path.stem: read_json(path, dict) for path in sorted((root / "data").glob("*.json"))}
     environment = root / "environment.json"
     paths = {name: root / f"{name}.json" for name in EXPERIMENTS}
-    documents = {name: _document(path, EXPERIMENTS[name].document) for name, path in paths.items() if path.exists()}
+    documents = {name: read_json(path, EXPERIMENTS[name].document) for name, path in paths.items() if path.exists()}
     return Collected(
         root,
         records,
         groups_of(root, records),
         documents,
         data,
-        _json(environment) if environment.exists() else {},
+        read_json(environment, dict) if environment.exists() else {},
     )
-
-
-def _document(path: Path, kind: type[Document]) -> Document:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except msgspec.DecodeError as error:
-        raise StorageError(f"'{path}' cannot be read: {error}. Run its experiment again.") from error
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise StorageError(f"'{path}' cannot be read: {error}.") from error
-    return found
 
 
 def _scan(root: Path) -> Iterable[Record]:
@@ -134,9 +116,8 @@ def _scan(root: Path) -> Iterable[Record]:
     for summary in sorted(root.rglob("summary.json")):
         folder = summary.parent
         if (folder / "config.toml").exists():
-            config = read_sections(folder / "config.toml")
             where = folder.relative_to(root).as_posix()
-            yield finished_record(root, where, where, config)
+            yield finished_record(root, where, where)
 
 
 def groups_of(root: Path, records: Iterable[Record]) -> list[Group]:
@@ -152,10 +133,15 @@ def groups_of(root: Path, records: Iterable[Record]) -> list[Group]:
 
 def _group(root: Path, records: list[Record]) -> Group:
     first = records[0].run
-    histories = [RunFolder(root / record.folder).read_history() for record in records]
+    histories = [_history(RunFolder(root / record.folder)) for record in records]
     names = [*metric_names([CURVE_K], in_tables=True), "loss"]
     curves = {metric: curve for metric in names if (curve := _curve(histories, metric)) is not None}
     return Group(shown_name(first["dataset"]), first["method"], group_label(records[0]), records, curves)
+
+
+def _history(folder: RunFolder) -> list[dict[str, Any]]:
+    """The rounds of a run whose numbers may be recorded elsewhere."""
+    return folder.read_finished().history if folder.summary.exists() else folder.read_history()
 
 
 def group_label(record: Record) -> str:

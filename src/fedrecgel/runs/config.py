@@ -26,6 +26,7 @@ from fedrecgel.errors import ConfigError, unknown
 from fedrecgel.evaluation.ranking import TieRule
 from fedrecgel.methods import Method, find_method, full_name, method_label
 from fedrecgel.methods.outside import SESSION
+from fedrecgel.storage import read_toml
 
 RETIRED = {"faults": {"dropout": 0.0, "host_of": 0, "seconds": 0.0}}
 """Sections that older run folders hold, at the values at which they meant nothing."""
@@ -255,17 +256,17 @@ def parse_assignment(text: str) -> tuple[str, str, object]:
         raise ConfigError(f"--set takes section.key=value, for example method.rho_co=0.05. Found '{text}'.")
     try:
         return section, key, tomllib.loads(f"v = {value}")["v"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return section, key, value.strip()
 
 
 def read_sections(path: Path) -> dict[str, Any]:
     """The tables of a config file, unchecked."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return read_toml(path)
     except FileNotFoundError as error:
         raise ConfigError(f"There is no config file '{path}'.") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"Config file '{path}' cannot be read: {error}.") from error
 
 

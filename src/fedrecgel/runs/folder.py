@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import tomllib
+import warnings
 from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from fedrecgel.errors import FedrecgelError, RunFolderError, StorageError
-from fedrecgel.storage import TEMPORARY, lock_folder, write_text
+from fedrecgel.methods import method_label
+from fedrecgel.runs.seal import checksum, history_text, read_line, sealed, unseal
+from fedrecgel.storage import TEMPORARY, UNREADABLE, lock_folder, read_bytes, read_toml, remove, write_text
 
 Settings = Mapping[str, Mapping[str, Any]]
 """Sections of a config, as in the TOML file."""
@@ -52,6 +55,16 @@ def run_fingerprint(settings: Settings, split: str, *, accelerated: bool = False
     return settings_fingerprint(settings, FREE_TO_CHANGE, split, accelerated)
 
 
+def settings_mark(settings: Settings) -> str:
+    """What the seal of a run says of config.toml: the same for a file that means the same.
+
+    A class that moved to another file is the same method, and where its file is may be corrected in config.toml.
+    """
+    method = settings.get("method", {})
+    named = {**settings, "method": {**method, "name": method_label(str(method.get("name")))}}
+    return settings_fingerprint(named, CHANGE_NO_NUMBER)
+
+
 def difference(
     ours: Settings, theirs: Settings, free: Set[tuple[str, str]] = FREE_TO_CHANGE
 ) -> tuple[str, Any, Any] | None:
@@ -62,6 +75,31 @@ def difference(
             if (section, key) not in free and mine.get(key) != other.get(key):
                 return f"{section}.{key}", other.get(key), mine.get(key)
     return None
+
+
+def read_settings(path: Path) -> dict[str, dict[str, Any]]:
+    """The sections of a config that this package wrote; their keys are not checked.
+
+    Raises:
+        RunFolderError: the file is damaged or something else.
+    """
+    try:
+        return msgspec.convert(read_toml(path), dict[str, dict[str, Any]])
+    except UNREADABLE as error:
+        raise RunFolderError(
+            f"'{path}' cannot be read: {error}. Restore it from a copy, or choose another --out."
+        ) from error
+
+
+class Finished(NamedTuple):
+    """The text files of a finished run."""
+
+    summary: dict[str, Any]
+    history: list[dict[str, Any]]
+    settings: dict[str, dict[str, Any]]
+    """What config.toml holds."""
+    files: Mapping[str, str] | None
+    """Checksums of all files; None for a run of an earlier version."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +151,7 @@ class RunFolder:
         """Delete snapshots that the checkpoint no longer names."""
         for path in self.checkpoint.parent.glob("best-*.safetensors"):
             if round is None or path != self.best(round):
-                path.unlink(missing_ok=True)
+                remove(path)
 
     def claim(self, settings: Settings, *, resume: bool) -> Literal["new", "resumed", "finished"]:
         """Make the folder ours, or say why it is not; nothing in it is changed.
@@ -160,10 +198,7 @@ class RunFolder:
         return entry.suffix != TEMPORARY and entry != self.checkpoint.parent
 
     def _check_same(self, settings: Settings) -> None:
-        try:
-            found: Settings = tomllib.loads(self.config.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise RunFolderError(f"'{self.config}' cannot be read: {error}. Choose another --out.") from error
+        found: Settings = read_settings(self.config)
         with suppress(FedrecgelError):  # settings that an earlier version did not have are at their defaults there
             found = self._complete(found)
         if changed := difference(settings, found):
@@ -189,54 +224,85 @@ class RunFolder:
                 f"make room, then continue with --resume."
             ) from error
 
-    def read_history(self) -> list[dict[str, Any]]:
-        """All complete lines of metrics.jsonl; a line cut off by a crash is left out."""
-        if not self.metrics.exists():
+    def read_history(self, sha256: str | None = None) -> list[dict[str, Any]]:
+        """All complete lines of metrics.jsonl; a line cut off by a crash is left out.
+
+        Args:
+            sha256: the checksum its text should have.
+        """
+        if sha256 is None and not self.metrics.exists():
             return []
-        lines = self.metrics.read_text(encoding="utf-8").split("\n")
         try:
-            return [json.loads(line) for line in lines[:-1]]
-        except ValueError as error:
-            raise StorageError(f"'{self.metrics}' cannot be read: {error}.") from error
-
-    def sync_metrics(self) -> None:
-        """Put metrics.jsonl on disk before a checkpoint that relies on it."""
-        with self.metrics.open("rb") as file:
-            os.fsync(file.fileno())
-
-    def history_until(self, rounds: int) -> list[dict[str, Any]]:
-        """The first so many rounds; later ones will be repeated, with the same numbers."""
-        history = self.read_history()[:rounds]
-        if [line.get("round") for line in history] != list(range(1, rounds + 1)):
-            raise StorageError(
-                f"'{self.metrics}' should have a line for each of {rounds} rounds. Some are missing; "
-                f"restore it from a copy, or start again in another folder."
-            )
-        return history
+            text = read_bytes(self.metrics)
+            if sha256 not in (None, checksum(text)):
+                raise ValueError("its checksum is another, so it was changed after the run")
+            return [read_line(line) for line in text.split(b"\n")[:-1]]
+        except UNREADABLE as error:
+            raise StorageError(f"'{self.metrics}' cannot be read: {error}. Restore it from a copy.") from error
 
     def reopen(self, config: str, history: Sequence[Mapping[str, Any]]) -> None:
         """Make a run unfinished again, with this config and these rounds."""
-        self.summary.unlink(missing_ok=True)  # first: a folder with a summary is complete
+        remove(self.summary)  # first: a folder with a summary is complete
         write_text(self.config, config)
-        write_text(self.metrics, "".join(json.dumps(line) + "\n" for line in history))
+        write_text(self.metrics, history_text(history))
 
     def lock(self) -> AbstractContextManager[None]:
         """Keep other processes out while a run writes."""
         return lock_folder(self.path, self.checkpoint.parent / ".lock")
 
+    def write_summary(
+        self,
+        summary: Mapping[str, Any],
+        settings: Settings,
+        history: Sequence[Mapping[str, Any]],
+        files: Mapping[str, str],
+    ) -> None:
+        """End a run whose tensor files, with these checksums, are written; settings are those of config.toml."""
+        text = history_text(history)
+        write_text(self.metrics, text)  # lines were added without waiting for the disk
+        files = {self.config.name: settings_mark(settings), self.metrics.name: checksum(text.encode()), **files}
+        write_text(self.summary, sealed(summary, files))
+
     def read_summary(self) -> dict[str, Any]:
         """The summary of a finished run."""
-        try:
-            summary = json.loads(self.summary.read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
+        return self._unseal()[0]
+
+    def _unseal(self) -> tuple[dict[str, Any], Mapping[str, str] | None]:
+        if not self.summary.exists():
             raise RunFolderError(
                 f"'{self.path}' holds no finished run: summary.json is missing. Finish it with --resume."
-            ) from error
-        except (OSError, ValueError) as error:
-            raise StorageError(f"'{self.summary}' cannot be read: {error}.") from error
-        if not isinstance(summary, dict) or not {"method", "rounds", "protocol", "metrics"} <= summary.keys():
-            raise RunFolderError(f"'{self.summary}' should be the summary of a run. Found something else.")
-        return summary
+            )
+        try:
+            return unseal(read_bytes(self.summary))
+        except msgspec.ValidationError as error:
+            raise RunFolderError(f"'{self.summary}' should be the summary of a run. Found: {error}.") from error
+        except UNREADABLE as error:
+            raise StorageError(f"'{self.summary}' cannot be read: {error}. Restore it from a copy.") from error
+
+    def read_finished(self) -> Finished:
+        """All about a finished run but its model, checked against its seal.
+
+        Raises:
+            RunFolderError: there is no finished run, or config.toml was changed since.
+            StorageError: a file is damaged.
+        """
+        if not self.config.exists():
+            raise RunFolderError(f"'{self.path}' should be a run folder. It has no config.toml.")
+        summary, files = self._unseal()
+        settings = read_settings(self.config)
+        if files is None:
+            warnings.warn(
+                f"'{self.path}' was written by an earlier version, without checksums. It is read as it is; damage to "
+                f"its files would not be noticed.",
+                stacklevel=3,
+            )
+        elif files.get(self.config.name) != settings_mark(settings):
+            raise RunFolderError(
+                f"'{self.config}' was changed after the run, or belongs to another run. Restore it from a copy; to "
+                f"train with other settings, choose another --out."
+            )
+        history = self.read_history(None if files is None else files.get(self.metrics.name, ""))
+        return Finished(summary, history, settings, files)
 
     def check_data(self, fingerprint: str) -> None:
         """Refuse a finished run on other data that had the same settings."""

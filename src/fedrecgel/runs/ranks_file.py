@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,11 @@ from fedrecgel.data.split import Split
 from fedrecgel.errors import RunFolderError
 from fedrecgel.evaluation.ranking import Ranks
 from fedrecgel.storage import read_tensors, write_tensors
+
+
+@dataclass(frozen=True)
+class _About:
+    test: str
 
 
 class RankFile(NamedTuple):
@@ -31,23 +37,28 @@ def test_fingerprint(split: Split) -> str:
     return digest.hexdigest()
 
 
-def write_ranks(path: Path, found: RankFile) -> None:
-    """Write the ranks of a run."""
+def write_ranks(path: Path, found: RankFile, run: str) -> str:
+    """Write the ranks of a run; returns the checksum."""
     tensors = {f"{name}/above": ranks.above for name, ranks in found.against.items()}
     tensors |= {f"{name}/tied": ranks.tied for name, ranks in found.against.items()}
-    write_tensors(path, tensors, {"test": found.test})
+    return write_tensors(path, tensors, {"test": found.test}, run)
 
 
-def read_ranks(path: Path) -> RankFile:
+def read_ranks(path: Path, *, run: str | None = None, sha256: str | None = None) -> RankFile:
     """The ranks of a finished run.
+
+    Args:
+        path: the file.
+        run: fingerprint of the run.
+        sha256: the checksum it should have.
 
     Raises:
         RunFolderError: the file is missing or something else.
     """
     if not path.exists():
         raise RunFolderError(f"'{path}' is missing: the run was made by an earlier version. Train it again.")
-    tensors, about = read_tensors(path)
-    if "test" not in about or "candidates/above" not in tensors:
-        raise RunFolderError(f"'{path}' should hold the ranks of a run. Found something else.")
+    tensors, about, _ = read_tensors(path, _About, run=run, sha256=sha256, unchecked=run is None)
     names = {key.partition("/")[0] for key in tensors}
-    return RankFile(about["test"], {name: Ranks(tensors[f"{name}/above"], tensors[f"{name}/tied"]) for name in names})
+    if "candidates" not in names or {f"{name}/{part}" for name in names for part in ("above", "tied")} != set(tensors):
+        raise RunFolderError(f"'{path}' should hold the ranks of a run. Found something else.")
+    return RankFile(about.test, {name: Ranks(tensors[f"{name}/above"], tensors[f"{name}/tied"]) for name in names})

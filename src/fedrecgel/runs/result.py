@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ import torch
 from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.errors import RunFolderError
 from fedrecgel.methods import method_label
-from fedrecgel.runs.config import Config, read_config
+from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.ranks_file import RankFile, read_ranks, write_ranks
 from fedrecgel.runs.recommend import best_items, user_number, write_recommendations
@@ -96,32 +95,46 @@ class Result:
             folder.check_data(self.summary["protocol"]["fingerprint"])
             return
         write_text(folder.config, self.config.to_toml())
-        write_text(folder.metrics, "".join(json.dumps(line) + "\n" for line in self.history))
         self.write_model(folder)
 
     def write_model(self, folder: RunFolder) -> None:
         """The model, then the summary: a folder with a summary is complete."""
-        write_tensors(folder.server, self.shared, {"item_ids": self.item_ids})
+        run = str(self.summary.get("run", self.summary["protocol"]["fingerprint"]))  # the latter for an earlier version
         rows = (self.train.ptr, self.train.items, self.train.counts)
         own = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in zip(TRAIN, rows, strict=True)}
         if self.train.recency is not None:
             own[RECENCY] = torch.from_numpy(np.ascontiguousarray(self.train.recency))
-        write_tensors(folder.clients, {**self.clients.pack(), **own}, {"user_ids": self.user_ids})
-        write_ranks(folder.ranks, self.ranks)
-        write_text(folder.summary, json.dumps(self.summary, indent=1) + "\n")
+        private = {**self.clients.pack(), **own}
+        files = {
+            folder.server.name: write_tensors(folder.server, self.shared, {"item_ids": self.item_ids}, run),
+            folder.clients.name: write_tensors(folder.clients, private, {"user_ids": self.user_ids}, run),
+            folder.ranks.name: write_ranks(folder.ranks, self.ranks, run),
+        }
+        folder.write_summary({**self.summary, "run": run}, self.config.to_dict(), self.history, files)
+
+
+@dataclass(frozen=True)
+class _Catalogue:
+    item_ids: list[int | str]
+
+
+@dataclass(frozen=True)
+class _People:
+    user_ids: list[int | str]
 
 
 def open_run(path: str | Path) -> Result:
-    """Open the run folder of a finished run.
+    """Open the run folder of a finished run; every file is compared with its checksum.
+
+    Warns if the run was made by an earlier version, which wrote none.
 
     Raises:
-        RunFolderError: there is no finished run.
+        RunFolderError: there is no finished run, or its files belong to different ones.
         StorageError: a file is missing or damaged.
     """
     folder = RunFolder(Path(path))
-    if not folder.config.exists():
-        raise RunFolderError(f"'{path}' should be a run folder. It has no config.toml.")
-    summary, history, config = folder.read_summary(), folder.read_history(), read_config(folder.config)
+    summary, history, settings, files = folder.read_finished()
+    config = from_dict(settings)
     if summary["method"] != method_label(config.method.name):
         raise RunFolderError(f"'{path}' mixes two runs: config.toml and summary.json name different methods.")
     if not folder.server.exists():
@@ -129,12 +142,24 @@ def open_run(path: str | Path) -> Result:
             f"'{path}' holds the results of a run, but no model. Experiments keep models with --keep-models; or train "
             f"it again: fedrecgel train {folder.config} --out …"
         )
-    shared, catalogue = read_tensors(folder.server)
-    clients, people = read_tensors(folder.clients)
-    if "item_ids" not in catalogue or "user_ids" not in people:
-        raise RunFolderError(f"'{path}' should hold the tensors of one run. Found files of something else.")
-    ptr, items, counts = (clients.pop(name).numpy() for name in TRAIN)
-    recency = clients.pop(RECENCY).numpy() if RECENCY in clients else None
-    train = ItemSets(len(catalogue["item_ids"]), ptr, items, counts, recency)
-    private, ranks = State.unpack(clients), read_ranks(folder.ranks)
-    return Result(config, summary, history, shared, private, train, people["user_ids"], catalogue["item_ids"], ranks)
+
+    def expected(file: Path) -> dict[str, Any]:
+        return {"unchecked": True} if files is None else {"run": summary["run"], "sha256": files.get(file.name, "")}
+
+    shared, catalogue, _ = read_tensors(folder.server, _Catalogue, **expected(folder.server))
+    clients, people, _ = read_tensors(folder.clients, _People, **expected(folder.clients))
+    ranks = read_ranks(folder.ranks, **({} if files is None else expected(folder.ranks)))
+    try:
+        ptr, items, counts = (clients.pop(name).numpy() for name in TRAIN)
+        recency = clients.pop(RECENCY).numpy() if RECENCY in clients else None
+        train, private = ItemSets(len(catalogue.item_ids), ptr, items, counts, recency), State.unpack(clients)
+    except (KeyError, TypeError) as error:
+        raise RunFolderError(f"'{path}' should hold the tensors of one run. Found files of something else.") from error
+    user_ids, item_ids = _names(people.user_ids), _names(catalogue.item_ids)
+    return Result(config, summary, history, shared, private, train, user_ids, item_ids, ranks)
+
+
+def _names(ids: list[int | str]) -> list[int] | list[str]:
+    """Ids of users or items are all numbers or all text."""
+    numbers = [name for name in ids if isinstance(name, int)]
+    return numbers if len(numbers) == len(ids) else [str(name) for name in ids]

@@ -32,6 +32,7 @@ def summarise(
     refused = sum((Counter(entry.get("refused", {})) for entry in history), Counter[str]())
     leaky = config.sampling.exclude_heldout_from_negatives
     return {
+        "run": training.fingerprint,
         "dataset": config.data.name,
         "method": method_label(config.method.name),
         "variant": config.method.variant,

@@ -188,7 +188,8 @@ class Training:
         value = found[f"HR@{max(self.config.evaluation.ks)}"]
         if value > self.best_value:
             self.best_round, self.best_value = self.round, value
-            snapshot = Snapshot(self.round, self.devices.unseal_server(self.server).shared, self.store.everyone())
+            shared = self.devices.unseal_server(self.server).shared
+            snapshot = Snapshot(self.round, self.fingerprint, shared, self.store.everyone())
             if self.folder is not None:
                 snapshot.write(self.folder.best(self.round))
             else:
@@ -197,11 +198,11 @@ class Training:
     def _checkpoint(self) -> None:
         if self.folder is None:
             return
-        self.folder.sync_metrics()
         totals = {"seconds_total": self.seconds_total, "best_value": self.best_value}
         clients, path = self.store.everyone(), self.folder.checkpoint
         server = self.devices.unseal_server(self.server)
-        Checkpoint(self.round, self.fingerprint, server, clients, self.best_round, totals).write(path)
+        saved = Checkpoint(self.round, self.fingerprint, server, clients, self.best_round, totals, self.history)
+        saved.write(path)
         self.folder.forget_other_bests(self.best_round)
 
     def restore(self) -> None:
@@ -209,8 +210,8 @@ class Training:
         if self.folder is None:
             raise RunFolderError("Only a run with a folder can be resumed.")
         saved = self._saved(self.folder)
-        self.history = self.folder.history_until(saved.round if saved is not None else 0)
         if saved is not None:
+            self.history = [dict(line) for line in saved.history]
             device = torch.device(self.config.run.device)
             server = Server(move(saved.server.shared, device), move(saved.server.kept, device))
             self.server = self.devices.seal_server(server)
@@ -279,7 +280,7 @@ class Training:
         self.server = Server({})  # frees what only training needs before the snapshot is read
         best = self._best
         if best is None and self.folder is not None:
-            best = Snapshot.read(self.folder.best(round))
+            best = Snapshot.read(self.folder.best(round), self.fingerprint)
         if best is None:
             raise RunError(f"The model of round {round} is gone.")
         device = torch.device(self.config.run.device)

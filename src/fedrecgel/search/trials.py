@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -15,9 +14,9 @@ import tomli_w
 
 from fedrecgel.errors import RunFolderError, StorageError
 from fedrecgel.runs.config import Config
-from fedrecgel.runs.folder import FREE_TO_CHANGE, difference
+from fedrecgel.runs.folder import FREE_TO_CHANGE, difference, read_settings
 from fedrecgel.search.space import Space, Value
-from fedrecgel.storage import TEMPORARY, lock_folder, write_text
+from fedrecgel.storage import TEMPORARY, UNREADABLE, lock_folder, read_bytes, write_text
 
 State = Literal["finished", "stopped", "failed"]
 """Ran to the end; stopped early as hopeless; diverged or was refused."""
@@ -112,11 +111,7 @@ class SearchFolder:
             yield done
 
     def _check_same(self, settings: Mapping[str, Mapping[str, Any]]) -> None:
-        try:
-            found = tomllib.loads(self.search.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise RunFolderError(f"'{self.search}' cannot be read: {error}. Choose another --out.") from error
-        if changed := difference(settings, found, FREE_TO_CHANGE - {("run", "rounds")}):
+        if changed := difference(settings, read_settings(self.search), FREE_TO_CHANGE - {("run", "rounds")}):
             key, theirs, ours = changed
             raise RunFolderError(
                 f"'{self.path}' belongs to another search: there {key} = {theirs!r}, here {ours!r}. "
@@ -127,10 +122,12 @@ class SearchFolder:
         """All complete lines; one cut off by a crash is left out."""
         if not self.trials.exists():
             return []
-        lines = self.trials.read_text(encoding="utf-8").split("\n")[:-1]
         try:
-            trials = [msgspec.json.decode(line, type=Trial) for line in lines]
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            lines = read_bytes(self.trials).split(b"\n")[:-1]
+            trials = [msgspec.convert(json.loads(line), Trial) for line in lines]
+            if any(trial.state == "finished" and not trial.curve for trial in trials):
+                raise ValueError("a finished trial has no value")
+        except UNREADABLE as error:
             raise StorageError(f"'{self.trials}' cannot be read: {error}. Choose another --out.") from error
         if [trial.number for trial in trials] != list(range(len(trials))):
             raise StorageError(f"'{self.trials}' should count trials from 0. Some are missing; choose another --out.")

@@ -79,7 +79,7 @@ class RowPlan:
             return None
         tests, tables = set(), []
         for config, record in found:
-            ranks = read_ranks(RunFolder(root / record.folder).ranks)
+            ranks = read_ranks(RunFolder(root / record.folder).ranks, run=record.run.get("run"))
             tests.add(ranks.test)
             ks = sorted({*config.evaluation.ks, *PAPER_KS})
             tables.append({name: client_metrics(r, ks, config.evaluation.ties) for name, r in ranks.against.items()})

@@ -14,6 +14,7 @@ import msgspec
 from fedrecgel.display.chart import Chart, Contours, ModelSurfaces, Surfaces
 from fedrecgel.display.tabular import Entry, Table
 from fedrecgel.runs.config import Config
+from fedrecgel.storage import read_json
 from fedrecgel.studies.cells import plan_row, shown_name
 from fedrecgel.studies.experiment import Document, Experiment, Option, names_in
 from fedrecgel.studies.plan import Job
@@ -242,7 +243,7 @@ class LandscapeExperiment(Experiment):
             record, path = records.get(plan.job.fingerprint), root / plan.file
             if record is None or record.status != "finished" or not path.exists():
                 continue
-            found = msgspec.json.decode(path.read_bytes(), type=Flatness)
+            found = read_json(path, Flatness)
             seed = plan.job.config.run.seed
             measured.append(Measured(plan.dataset, plan.method, plan.setting, seed, record.folder, plan.file, found))
         averages = {name: _published_average(name) for name in map(shown_name, self.scope.datasets)}

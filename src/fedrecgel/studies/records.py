@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from fedrecgel.errors import StorageError
 from fedrecgel.runs.folder import RunFolder
+from fedrecgel.runs.seal import Summary
+from fedrecgel.storage import UNREADABLE, read_bytes, read_json
+from fedrecgel.theory.generalisation import Generalisation
 
 GENERALISATION = "generalisation.json"
 """Beside the run's other files: losses on training and held-out examples, and the bound."""
@@ -34,7 +39,7 @@ class Record:
 
     def traffic(self, way: str) -> float:
         """Bytes a client sends ("up") or receives ("down") each time it trains."""
-        return float(self.run["bytes"][way]) / self.trained
+        return float(self.run["bytes"][way]) / max(1, self.trained)
 
     @property
     def run(self) -> dict[str, Any]:
@@ -44,13 +49,19 @@ class Record:
         return self.summary
 
 
-def finished_record(root: Path, folder: str, fingerprint: str, config: dict[str, Any]) -> Record:
-    """The record of a run folder that is complete."""
-    extra = root / folder / GENERALISATION
-    generalisation = json.loads(extra.read_text(encoding="utf-8")) if extra.exists() else None
-    run = RunFolder(root / folder)
-    trained = sum(int(line["clients"]) for line in run.read_history())
-    return Record("finished", fingerprint, folder, config, run.read_summary(), generalisation, trained=trained)
+def finished_record(root: Path, folder: str, fingerprint: str, config: dict[str, Any] | None = None) -> Record:
+    """The record of a run folder that is complete, with this config or its own."""
+    generalisation = _generalisation(root / folder / GENERALISATION)
+    run = RunFolder(root / folder).read_finished()
+    trained = sum(line.get("clients", 0) for line in run.history)
+    return Record("finished", fingerprint, folder, config or run.settings, run.summary, generalisation, trained=trained)
+
+
+def _generalisation(path: Path) -> dict[str, Any] | None:
+    """The losses of a run; None where there are none to compare."""
+    if not path.exists() or path.read_bytes().strip() == b"null":
+        return None
+    return asdict(read_json(path, Generalisation))
 
 
 @dataclass(frozen=True)
@@ -85,14 +96,24 @@ class ResultsLog:
             return file.read() == b"\n"
 
     def read(self) -> dict[str, Record]:
-        """The latest record of every fingerprint; a line cut off by a crash is left out."""
+        """The latest record of every fingerprint; a line cut off by a crash is left out.
+
+        Raises:
+            StorageError: a complete line is no record.
+        """
         if not self.path.exists():
             return {}
         records: dict[str, Record] = {}
-        for line in self.path.read_text(encoding="utf-8").splitlines():
-            try:
-                record = Record(**json.loads(line))
-            except (ValueError, TypeError):
-                continue
-            records[record.fingerprint] = record
+        try:
+            for line in read_bytes(self.path).split(b"\n"):
+                try:
+                    found = json.loads(line)
+                except ValueError:
+                    continue
+                record = msgspec.convert(found, Record)
+                if record.status == "finished":
+                    msgspec.convert(record.summary, Summary)
+                records[record.fingerprint] = record
+        except UNREADABLE as error:
+            raise StorageError(f"'{self.path}' cannot be read: {error}. Restore it, or delete the line.") from error
         return records

@@ -7,7 +7,9 @@ the same state as the first time, and files of rounds the server has taken back 
 
 from __future__ import annotations
 
+import re
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,7 +18,7 @@ from fedrecgel.draws import Draws
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.errors import StorageError
 from fedrecgel.methods.base import Method, Problem
-from fedrecgel.storage import TEMPORARY, read_tensors, write_tensors, write_text
+from fedrecgel.storage import TEMPORARY, read_tensors, remove, write_tensors, write_text
 from fedrecgel.tables import State
 from fedrecgel.tensors import Ids
 
@@ -24,6 +26,12 @@ SINCE = "since"
 """The file that says since which round this shard takes part in a run; methods may keep nothing else."""
 MERGE_AT = 8
 """So many settled files become one."""
+FILE = re.compile(r"round-(\d{8,})\.safetensors")
+
+
+@dataclass(frozen=True)
+class _About:
+    round: int
 
 
 class DiskStore(ClientStore):
@@ -36,13 +44,15 @@ class DiskStore(ClientStore):
         self._known: list[Ids] = []
         for path in self._files():
             if _round_of(path) < rounds:
-                tensors, _ = read_tensors(path)
+                tensors, about, _ = read_tensors(path, _About, run=folder.name)
+                if about.round != _round_of(path):
+                    raise StorageError(f"'{path}' should hold round {_round_of(path)}. Found round {about.round}.")
                 ids = tensors.pop("ids")
                 super().write(ids, State.unpack(tensors))
                 self._known.append(ids)
 
     def _files(self) -> list[Path]:
-        return sorted(self._folder.glob("round-*.safetensors"))
+        return sorted(path for path in self._folder.glob("round-*.safetensors") if FILE.fullmatch(path.name))
 
     def write(self, ids: Ids, private: State) -> None:
         """Keep what these clients learnt; `commit` makes it last."""
@@ -53,7 +63,7 @@ class DiskStore(ClientStore):
         """Put what was learnt on disk as the outcome of the current round, in place of an earlier attempt."""
         for path in self._files():
             if _round_of(path) >= self._rounds:
-                path.unlink()
+                remove(path)
         if self._learnt and (self._tensors or self._stacks or self._tables):
             self._save(self._rounds, torch.cat(self._learnt))
             self._known.append(torch.cat(self._learnt))
@@ -76,7 +86,7 @@ class DiskStore(ClientStore):
         for stale in self._folder.glob(f".*{TEMPORARY}"):  # of a process that was killed while writing
             shutil.rmtree(stale, ignore_errors=True)
         path = self._folder / f"round-{round:08d}.safetensors"
-        write_tensors(path, {"ids": ids, **self.read(ids).pack()}, {"round": round})
+        write_tensors(path, {"ids": ids, **self.read(ids).pack()}, {"round": round}, self._folder.name)
 
 
 def since(folder: Path, round: int | None) -> int | None:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedrecgel.errors import RunError
-from fedrecgel.storage import write_atomically
+from fedrecgel.storage import read_json, remove, write_atomically
 
 FILE = "exchange.json"
+
+
+@dataclass(frozen=True)
+class _Kept:
+    round: int
+    participant: int
+    secret: str
 
 
 def keep(folder: Path, round: int, participant: int, secret: bytes) -> None:
@@ -29,8 +37,10 @@ def take(folder: Path, round: int, participant: int) -> bytes:
         RunError: there was no such exchange, or its secret is used.
     """
     place = folder / FILE
-    kept = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
-    place.unlink(missing_ok=True)
-    if (kept.get("round"), kept.get("participant")) != (round, participant):
+    try:
+        kept = read_json(place, _Kept) if place.exists() else None
+    finally:
+        remove(place)  # for good, before anything is covered with it
+    if kept is None or (kept.round, kept.participant) != (round, participant):
         raise RunError(f"Round {round + 1} should begin with an exchange that includes this node. There was none.")
-    return bytes.fromhex(kept["secret"])
+    return bytes.fromhex(kept.secret)

@@ -73,13 +73,19 @@ class Shard:
     facts: Facts
     split: PartOfSplit
     """The whole federation's numbering, but only these users have data."""
-    user_ids: list[int] | list[str]
+    user_ids: Sequence[int | str]
     """What they are called outside."""
 
     @property
     def state(self) -> Path:
         """Where their private state is kept."""
         return self.folder / "state"
+
+
+@dataclass(frozen=True)
+class _About:
+    facts: dict[str, Any]
+    user_ids: list[int | str]
 
 
 def facts_of(split: Split) -> dict[str, Any]:
@@ -122,7 +128,8 @@ def write_shard(split: Split, users: npt.NDArray[np.int64], folder: Path) -> Non
         if sets.recency is not None:
             arrays[f"{name}_recency"] = sets.recency[at]
     tensors = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in arrays.items()}
-    write_tensors(folder / DATA, tensors, {"facts": facts_of(split), "user_ids": [ids[user] for user in users]})
+    about = {"facts": facts_of(split), "user_ids": [ids[user] for user in users]}
+    write_tensors(folder / DATA, tensors, about, split.fingerprint)
 
 
 def read_shard(place: Path) -> Shard:
@@ -134,8 +141,8 @@ def read_shard(place: Path) -> Shard:
     folder = place.parent if place.name == DATA else place
     if not (folder / DATA).is_file():
         raise DataError(f"A shard should be a folder with {DATA}, as `fedrecgel data shard` makes it. Found '{place}'.")
-    tensors, about = read_tensors(folder / DATA)
-    facts, users = about["facts"], tensors["users"].numpy()
+    tensors, about, _ = read_tensors(folder / DATA, _About)
+    facts, users = about.facts, tensors["users"].numpy()
     blank = blank_split(facts)
     n_users = blank.n_users
 
@@ -163,7 +170,7 @@ def read_shard(place: Path) -> Shard:
         validation=validation,
         validation_candidates=validation_candidates,
     )
-    return Shard(folder, torch.from_numpy(users), facts, split, about["user_ids"])
+    return Shard(folder, torch.from_numpy(users), facts, split, about.user_ids)
 
 
 def rejoin(shards: Sequence[Shard]) -> tuple[ItemSets, list[Any]]:
