@@ -1,13 +1,13 @@
 """The gate before aggregation: one bad answer is left out, counted and reported; it cannot stop or distort a round.
 
 `sift` judges uploads client by client, where they are still apart: in the simulator and on a node. `check_form`
-and `check_clients` judge what arrives from a node the server does not trust. Both leave the sums of a round
-bit-identical to those without the refused clients.
+and `check_clients` judge what arrives from a node the server does not trust, `far_off` the answers of all nodes beside
+each other. All leave the sums of a round bit-identical to those without the refused clients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Annotated, NamedTuple
@@ -33,12 +33,19 @@ class GateSettings:
 
     max_norm: Annotated[float, Meta(gt=0)] = 1e6
     """Largest Euclidean norm of one client's upload, all tensors together; a larger or undefined one is refused."""
+    spread: Annotated[float, Meta(gt=0)] = 100.0
+    """How far a node's answer for n clients may be above the middle of all: (1 + spread / √n) times, in a round with
+    three answers or more."""
     max_weight: Annotated[float, Meta(gt=0)] = 1e6
     """Largest weight a client may claim, for methods whose clients count by their examples; others weigh 1."""
 
 
 REASONS = {"norm"}
 """Why a node may leave clients out, as `sift` does."""
+
+
+FEWEST_COMPARED = 3
+"""Of two answers that differ, nobody can say which is wrong."""
 
 
 class Refusal(Exception):  # noqa: N818 - not a failure of ours
@@ -130,6 +137,62 @@ def choose(upload: Upload, good: Bool[Tensor, " C"]) -> Upload:
             dense[name] = value[good]
     rows = {name: value[good] for name, value in upload.rows.items()}
     return replace(upload, ids=upload.ids[good], dense=dense, rows=rows, at=upload.at[good], weight=upload.weight[good])
+
+
+class Amount(NamedTuple):
+    """How much a node sent per client."""
+
+    each: Float[Tensor, " k"]
+    """Of every client, or the mean over all of them."""
+    n_clients: int
+    """How many clients each of these speaks for."""
+
+
+def far_off(uploads: Sequence[Upload], settings: GateSettings, *, summed: bool) -> list[Bool[Tensor, " k"]]:
+    """Which uploads of a round are far above the middle of all, in their norm or in the weight they claim.
+
+    Args:
+        uploads: of one node each.
+        settings: how far is far.
+        summed: whether they are sums over a node's clients, judged as a whole; else each client is.
+    """
+    amounts = [(_norms_sent(upload, summed=summed), _weights_sent(upload, summed=summed)) for upload in uploads]
+    of_norms, of_weights = (far_above_middle([pair[kind] for pair in amounts], settings.spread) for kind in (0, 1))
+    return [norm | weight for norm, weight in zip(of_norms, of_weights, strict=True)]
+
+
+def _norms_sent(upload: Upload, *, summed: bool) -> Amount:
+    """As they count in the sum of the round, so with their weights."""
+    if not summed:
+        return Amount(_norms(upload).double() * upload.weight.double(), 1)
+    sums = [value.value.flatten().double() for value in upload.dense.values() if isinstance(value, Summed)]
+    norm = torch.cat(sums).norm() if sums else torch.zeros((), dtype=torch.float64)
+    return Amount(norm[None] / len(upload.ids), len(upload.ids))
+
+
+def _weights_sent(upload: Upload, *, summed: bool) -> Amount:
+    weight = upload.weight.double()
+    return Amount(weight.mean()[None], len(weight)) if summed else Amount(weight, 1)
+
+
+def far_above_middle(amounts: Sequence[Amount], spread: float) -> list[Bool[Tensor, " k"]]:
+    """Which amounts are more than (1 + spread / √n) times what the middle of all nodes makes one expect.
+
+    Every node has one vote, however many clients it claims: who has fewer than half of the nodes cannot move the middle
+    out of the range of the others. A mean over n clients that differ by chance is shorter than one over m < n clients,
+    by √(n / m) at most, so votes of larger nodes are scaled up by that. And few clients are exceptional: a single one
+    may be far above the middle, a mean over many only less so.
+    """
+    if len(amounts) < FEWEST_COMPARED:
+        return [torch.zeros_like(amount.each, dtype=torch.bool) for amount in amounts]
+    votes = torch.stack([amount.each.quantile(0.5) for amount in amounts])
+    sizes = torch.tensor([amount.n_clients for amount in amounts], dtype=votes.dtype)
+    found = []
+    for each, n in amounts:
+        expected = (votes * (sizes / n).clamp(min=1).sqrt()).quantile(0.5)
+        far = each > expected * (1 + spread / sqrt(n))
+        found.append(far & (expected > 0))  # where most send nothing, nothing can be compared
+    return found
 
 
 class Form(NamedTuple):

@@ -233,6 +233,24 @@ def test_a_run_continues_without_a_node_that_always_fails(tmp_path: Path) -> Non
     assert sum(line["dropped"] for line in result.history) > 0
 
 
+def test_a_node_that_lies_in_every_round_is_as_good_as_absent(tmp_path: Path) -> None:
+    """One of three sends -10,000 times its sum: the run is that without it, to the bit."""
+
+    def lie(node: int, kind: str, answer: Letter) -> list[Letter | Lost]:
+        if kind != "train" or node != 102:
+            return [answer]
+        sums = {name: -1e4 * value for name, value in answer.tensors.items() if name.startswith("sum/")}
+        return [replace(answer, tensors={**answer.tensors, **sums})]
+
+    liar = InProcess(write_shards(SPLIT, shards_in(tmp_path / "lied"), 3), lie)
+    lied = served(config_of(), SPLIT, tmp_path / "lied", liar)
+    absent = served(config_of(), SPLIT, tmp_path / "absent", one_fails(tmp_path / "absent"))
+    same(lied.shared, absent.shared)
+    answers = lied.summary["answers"]
+    assert answers["refused"] == {"norm": answers["missing"]}
+    assert answers["missing"] > 0
+
+
 def test_a_real_node_imports_no_file_that_a_server_names(tmp_path: Path) -> None:
     """In a simulation the user wrote the file; a node elsewhere runs what is installed on it."""
     file = tmp_path / "mine.py"
