@@ -158,18 +158,20 @@ def refused(*pairs: tuple[float, int], spread: float = 100.0) -> list[int]:
 def test_one_of_ten_that_is_far_above_the_others_is_refused() -> None:
     honest = [(0.1 * k, 6) for k in range(1, 10)]
     assert refused(*honest, (5000.0, 6)) == [9]
-    assert refused(*honest, (20.0, 6)) == []  # within (1 + 100 / √6) times the middle, 0.55
+    assert refused(*honest, (20.0, 6)) == []  # within 52.7 times the middle, 0.55
     assert refused(*honest, (0.0, 6)) == []
 
 
 def test_the_bound_is_that_of_the_formula() -> None:
     others = [(1.0, 25), (1.0, 25), (1.0, 25), (1.0, 25)]
-    assert refused(*others, (20.99, 25)) == []
-    assert refused(*others, (21.01, 25)) == [4]
-    assert refused(*others, (504.9, 1)) == []  # a mean over 25 may be a fifth of what one client sends
-    assert refused(*others, (505.1, 1)) == [4]
-    assert refused(*others, (10.99, 100)) == []
-    assert refused(*others, (11.01, 100)) == [4]
+    assert refused(*others, (35.9, 25)) == []  # 100 · (0.2 + 0.8 / 5)
+    assert refused(*others, (36.1, 25)) == [4]
+    assert refused(*others, (499.9, 1)) == []  # a mean over 25 may be a fifth of what one client sends
+    assert refused(*others, (500.1, 1)) == [4]
+    assert refused(*others, (27.9, 100)) == []
+    assert refused(*others, (28.1, 100)) == [4]
+    assert refused(*others, (3.59, 25), spread=10.0) == []
+    assert refused(*others, (3.61, 25), spread=10.0) == [4]
 
 
 def test_a_node_that_claims_most_clients_does_not_set_the_middle() -> None:
@@ -205,7 +207,7 @@ def test_a_minority_gets_nothing_through_that_is_far_above_every_honest_answer(
         return
     for (value, n), far in zip(hostile, found[len(honest) :], strict=True):
         most = max(own * max(1.0, size / n) ** 0.5 for own, size in honest)
-        if value > 1.000001 * most * (1 + spread / n**0.5):
+        if value > 1.000001 * most * spread * (0.2 + 0.8 / n**0.5):
             assert bool(far)
 
 

@@ -34,8 +34,8 @@ class GateSettings:
     max_norm: Annotated[float, Meta(gt=0)] = 1e6
     """Largest Euclidean norm of one client's upload, all tensors together; a larger or undefined one is refused."""
     spread: Annotated[float, Meta(gt=0)] = 100.0
-    """How far a node's answer for n clients may be above the middle of all: (1 + spread / √n) times, in a round with
-    three answers or more."""
+    """How many times longer than the middle of all nodes' answers one client's upload may be, and the mean over many
+    clients a fifth of that; in rounds with three answers or more. Claimed weights likewise."""
     max_weight: Annotated[float, Meta(gt=0)] = 1e6
     """Largest weight a client may claim, for methods whose clients count by their examples; others weigh 1."""
 
@@ -46,6 +46,8 @@ REASONS = {"norm"}
 
 FEWEST_COMPARED = 3
 """Of two answers that differ, nobody can say which is wrong."""
+OF_MANY = 0.2
+"""Which part of `spread` remains for the mean over very many clients: nodes differ less than clients do."""
 
 
 class Refusal(Exception):  # noqa: N818 - not a failure of ours
@@ -162,12 +164,12 @@ def far_off(uploads: Sequence[Upload], settings: GateSettings, *, summed: bool) 
 
 
 def _norms_sent(upload: Upload, *, summed: bool) -> Amount:
-    """As they count in the sum of the round, so with their weights."""
+    """Per unit of weight: weights are judged apart."""
     if not summed:
-        return Amount(_norms(upload).double() * upload.weight.double(), 1)
+        return Amount(_norms(upload).double(), 1)
     sums = [value.value.flatten().double() for value in upload.dense.values() if isinstance(value, Summed)]
     norm = torch.cat(sums).norm() if sums else torch.zeros((), dtype=torch.float64)
-    return Amount(norm[None] / len(upload.ids), len(upload.ids))
+    return Amount(norm[None] / upload.weight.double().sum(), len(upload.ids))
 
 
 def _weights_sent(upload: Upload, *, summed: bool) -> Amount:
@@ -176,12 +178,12 @@ def _weights_sent(upload: Upload, *, summed: bool) -> Amount:
 
 
 def far_above_middle(amounts: Sequence[Amount], spread: float) -> list[Bool[Tensor, " k"]]:
-    """Which amounts are more than (1 + spread / √n) times what the middle of all nodes makes one expect.
+    """Which amounts are too many times what the middle of all nodes makes one expect.
 
     Every node has one vote, however many clients it claims: who has fewer than half of the nodes cannot move the middle
     out of the range of the others. A mean over n clients that differ by chance is shorter than one over m < n clients,
-    by √(n / m) at most, so votes of larger nodes are scaled up by that. And few clients are exceptional: a single one
-    may be far above the middle, a mean over many only less so.
+    by √(n / m) at most, so votes of larger nodes are scaled up by that. And exceptional clients even out: one of them
+    may be `spread` times above the middle, a mean over n clients less, down to `OF_MANY` of it.
     """
     if len(amounts) < FEWEST_COMPARED:
         return [torch.zeros_like(amount.each, dtype=torch.bool) for amount in amounts]
@@ -190,7 +192,7 @@ def far_above_middle(amounts: Sequence[Amount], spread: float) -> list[Bool[Tens
     found = []
     for each, n in amounts:
         expected = (votes * (sizes / n).clamp(min=1).sqrt()).quantile(0.5)
-        far = each > expected * (1 + spread / sqrt(n))
+        far = each > expected * spread * (OF_MANY + (1 - OF_MANY) / sqrt(n))
         found.append(far & (expected > 0))  # where most send nothing, nothing can be compared
     return found
 
