@@ -156,9 +156,9 @@ def refused(*pairs: tuple[float, int], spread: float = 100.0) -> list[int]:
 
 
 def test_one_of_ten_that_is_far_above_the_others_is_refused() -> None:
-    honest = [(0.1 * k, 6) for k in range(1, 10)]
-    assert refused(*honest, (5000.0, 6)) == [9]
-    assert refused(*honest, (20.0, 6)) == []  # within 52.7 times the middle, 0.55
+    honest = [(1 + 0.1 * k, 6) for k in range(9)]
+    assert refused(*honest, (1e4, 6)) == [9]
+    assert refused(*honest, (60.0, 6)) == []  # within 52.7 times the middle, 1.45
     assert refused(*honest, (0.0, 6)) == []
 
 
@@ -189,6 +189,14 @@ def test_fewer_than_three_cannot_be_compared(n_nodes: int) -> None:
     assert refused(*[(10.0**k, 1) for k in range(0, 6 * n_nodes, 6)]) == []
 
 
+def test_where_nodes_differ_much_more_is_let_through() -> None:
+    """Powers of three: the middle deviation is two of them, and ten times that is allowed."""
+    honest = [(3.0**k, 1) for k in range(9)]
+    assert refused(*honest) == []
+    assert refused(*honest[:8], (3.0**23, 1)) == []
+    assert refused(*honest[:8], (3.0**25, 1)) == [8]
+
+
 def test_where_most_send_nothing_nothing_can_be_compared() -> None:
     assert refused((0.0, 1), (0.0, 1), (0.0, 1), (3.0, 1)) == []
 
@@ -206,8 +214,9 @@ def test_a_minority_gets_nothing_through_that_is_far_above_every_honest_answer(
     if len(found) < 3:
         return
     for (value, n), far in zip(hostile, found[len(honest) :], strict=True):
-        most = max(own * max(1.0, size / n) ** 0.5 for own, size in honest)
-        if value > 1.000001 * most * spread * (0.2 + 0.8 / n**0.5):
+        scaled = [own * max(1.0, size / n) ** 0.5 for own, size in honest]
+        most, apart = max(scaled), max(scaled) / min(scaled)
+        if value > 1.000001 * most * max(spread * (0.2 + 0.8 / n**0.5), apart**10):
             assert bool(far)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import sqrt
 from typing import Annotated, NamedTuple
 
@@ -35,7 +36,7 @@ class GateSettings:
     """Largest Euclidean norm of one client's upload, all tensors together; a larger or undefined one is refused."""
     spread: Annotated[float, Meta(gt=0)] = 100.0
     """How many times longer than the middle of all nodes' answers one client's upload may be, and the mean over many
-    clients a fifth of that; in rounds with three answers or more. Claimed weights likewise."""
+    clients a fifth of that; more only where most nodes differ as much. In rounds with three answers or more."""
     max_weight: Annotated[float, Meta(gt=0)] = 1e6
     """Largest weight a client may claim, for methods whose clients count by their examples; others weigh 1."""
 
@@ -48,6 +49,8 @@ FEWEST_COMPARED = 3
 """Of two answers that differ, nobody can say which is wrong."""
 OF_MANY = 0.2
 """Which part of `spread` remains for the mean over very many clients: nodes differ less than clients do."""
+DEVIATIONS = 10
+"""How many middle deviations, of logarithms, an answer may be above the middle where those are large: some 7 sigma."""
 
 
 class Refusal(Exception):  # noqa: N818 - not a failure of ours
@@ -183,18 +186,24 @@ def far_above_middle(amounts: Sequence[Amount], spread: float) -> list[Bool[Tens
     Every node has one vote, however many clients it claims: who has fewer than half of the nodes cannot move the middle
     out of the range of the others. A mean over n clients that differ by chance is shorter than one over m < n clients,
     by √(n / m) at most, so votes of larger nodes are scaled up by that. And exceptional clients even out: one of them
-    may be `spread` times above the middle, a mean over n clients less, down to `OF_MANY` of it.
+    may be `spread` times above the middle, a mean over n clients less, down to `OF_MANY` of it; more only where most
+    nodes differ that much among each other.
     """
     if len(amounts) < FEWEST_COMPARED:
         return [torch.zeros_like(amount.each, dtype=torch.bool) for amount in amounts]
     votes = torch.stack([amount.each.quantile(0.5) for amount in amounts])
     sizes = torch.tensor([amount.n_clients for amount in amounts], dtype=votes.dtype)
-    found = []
-    for each, n in amounts:
-        expected = (votes * (sizes / n).clamp(min=1).sqrt()).quantile(0.5)
-        far = each > expected * spread * (OF_MANY + (1 - OF_MANY) / sqrt(n))
-        found.append(far & (expected > 0))  # where most send nothing, nothing can be compared
-    return found
+
+    @cache
+    def most(n: int) -> Float[Tensor, ""]:
+        """For n clients."""
+        scaled = votes * (sizes / n).clamp(min=1).sqrt()
+        middle = scaled.quantile(0.5)
+        usual = (scaled / middle).log().abs().quantile(0.5)
+        factor = (DEVIATIONS * usual).exp().clamp(min=spread * (OF_MANY + (1 - OF_MANY) / sqrt(n)))
+        return torch.where(middle > 0, middle * factor, torch.inf)  # where most send nothing, nothing can be compared
+
+    return [each > most(n) for each, n in amounts]
 
 
 class Form(NamedTuple):
