@@ -18,7 +18,9 @@ from fedrecgel.studies.records import Record
 N_USERS = 400
 
 
-def lay_out(root: Path, plans: Iterable[RowPlan], hits: Mapping[str, float], test: str = "t") -> dict[str, Record]:
+def lay_out(
+    root: Path, plans: Iterable[RowPlan], hits: Mapping[str, float], test: str = "t", *, reference: bool = True
+) -> dict[str, Record]:
     """Run folders of rows whose users are hit with these probabilities, each row and seed with its own luck."""
     records = {}
     for number, plan in enumerate(plans):
@@ -39,7 +41,8 @@ def lay_out(root: Path, plans: Iterable[RowPlan], hits: Mapping[str, float], tes
                 "seconds": {"total": 1.0},
                 "bytes": {"up": 4000, "down": 8000},
                 "privacy": {"leaves_device": ["x"]},
-                "reference": {"popularity": {"HR@10": 0.5}},
+                "reference": {"popularity": {"HR@10": 0.5}} if reference else {},
+                "reference_full": {},
             }
             mark = config_fingerprint(origin.config)
             records[mark] = Record("finished", mark, folder, origin.config.to_dict(), summary, trained=200)

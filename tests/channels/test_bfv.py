@@ -258,7 +258,8 @@ def test_resuming_equals_not_stopping(tmp_path: Path) -> None:
 @pytest.mark.parametrize("selection", ["last", "validation"])
 def test_a_run_folder_holds_open_tensors_that_recommend(selection: str, tmp_path: Path) -> None:
     config = settings_of()
-    config = replace(config, evaluation=replace(config.evaluation, selection=selection))
+    reference = "on" if selection == "last" else "auto"
+    config = replace(config, evaluation=replace(config.evaluation, selection=selection, reference=reference))
     result = train_config(config, VALIDATED, RunFolder(tmp_path))
     assert result.summary["privacy"]["channel"] == "bfv"
     assert result.shared["items"].dtype == torch.float32
@@ -266,7 +267,9 @@ def test_a_run_folder_holds_open_tensors_that_recommend(selection: str, tmp_path
     assert torch.equal(again.shared["items"], result.shared["items"])
     assert len(again.recommend("u0", k=3)) == 3
     plain = train_config(replace(config, run=replace(config.run, channel="plain")), VALIDATED)
-    assert result.reference == plain.reference
+    assert plain.reference
+    assert result.reference == (plain.reference if reference == "on" else {})
+    assert ("counts" in result.summary["privacy"]["leaves_device"]) == (reference == "on")
     assert result.history[0]["loss"] == pytest.approx(plain.history[0]["loss"], abs=1e-5)
     wire = result.history[0]["bytes_up"] / result.history[0]["clients"]
     assert 250_000 < wire < 270_000

@@ -8,6 +8,7 @@ import pytest
 import fedrecgel
 from fedrecgel.cli.main import main
 from fedrecgel.cli.tune import TrialProgress
+from fedrecgel.runs.reference import WITHHELD
 
 Capture = pytest.CaptureFixture[str]
 SEARCH = """
@@ -78,6 +79,14 @@ def test_ctrl_c_keeps_what_is_done(config: Path, capsys: Capture, monkeypatch: p
     assert "Stopped with 1 of 3 trials on record. Continue with the same command." in printed.err
     assert tune(config, "--trials", "3") == 0
     assert len((config.parent / "search" / "trials.jsonl").read_text().splitlines()) == 3
+
+
+def test_a_search_shows_no_popularity_row_where_none_is_measured(config: Path, capsys: Capture) -> None:
+    config.write_text(config.read_text().replace("[evaluation]\n", "[evaluation]\nreference = 'off'\n"))
+    assert tune(config, "--trials", "1") == 0
+    printed = capsys.readouterr().out
+    assert "\npopularity " not in printed
+    assert WITHHELD in printed
 
 
 def test_the_default_folder(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:

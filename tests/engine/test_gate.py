@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 import torch
@@ -12,7 +13,18 @@ from torch import Tensor
 from fedrecgel.channels.sums import add_up
 from fedrecgel.data.federation import ClientBatch
 from fedrecgel.draws import Draws
-from fedrecgel.engine.gate import Form, GateSettings, Refusal, admissible, check_clients, check_form, form_of, sift
+from fedrecgel.engine.gate import (
+    Amount,
+    Form,
+    GateSettings,
+    Refusal,
+    admissible,
+    check_clients,
+    check_form,
+    far_above_middle,
+    form_of,
+    sift,
+)
 from fedrecgel.errors import RunError
 from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import ClientResult, Download, Method, Need, Upload
@@ -132,6 +144,87 @@ def test_a_sum_is_judged_as_a_whole() -> None:
     upload = Upload(torch.arange(2), {"w": Summed(torch.tensor([30.0, 40.0]))}, {}, torch.zeros(2, 0).long(), one)
     assert admissible(upload, GateSettings(max_norm=25.0)).all()
     assert not admissible(upload, GateSettings(max_norm=24.9)).any()
+
+
+def amounts(*pairs: tuple[float, int]) -> list[Amount]:
+    return [Amount(torch.tensor([value], dtype=torch.float64), n) for value, n in pairs]
+
+
+def refused(*pairs: tuple[float, int], spread: float = 100.0) -> list[int]:
+    """Which of these nodes, each with the mean over so many clients."""
+    return [number for number, far in enumerate(far_above_middle(amounts(*pairs), spread)) if far.any()]
+
+
+def test_one_of_ten_that_is_far_above_the_others_is_refused() -> None:
+    honest = [(1 + 0.1 * k, 6) for k in range(9)]
+    assert refused(*honest, (1e4, 6)) == [9]
+    assert refused(*honest, (60.0, 6)) == []  # within 52.7 times the middle, 1.45
+    assert refused(*honest, (0.0, 6)) == []
+
+
+def test_the_bound_is_that_of_the_formula() -> None:
+    others = [(1.0, 25), (1.0, 25), (1.0, 25), (1.0, 25)]
+    assert refused(*others, (35.9, 25)) == []  # 100 · (0.2 + 0.8 / 5)
+    assert refused(*others, (36.1, 25)) == [4]
+    assert refused(*others, (499.9, 1)) == []  # a mean over 25 may be a fifth of what one client sends
+    assert refused(*others, (500.1, 1)) == [4]
+    assert refused(*others, (27.9, 100)) == []
+    assert refused(*others, (28.1, 100)) == [4]
+    assert refused(*others, (3.59, 25), spread=10.0) == []
+    assert refused(*others, (3.61, 25), spread=10.0) == [4]
+
+
+def test_a_node_that_claims_most_clients_does_not_set_the_middle() -> None:
+    honest = [(1.0, 5), (1.2, 5), (0.8, 5)]
+    assert refused((1e4, 10_000), *honest) == [0]
+    assert refused((1e-4, 10_000), *honest) == []  # nor can it have others refused by sending next to nothing
+
+
+def test_a_client_of_its_own_node_may_be_far_above_means_over_hundreds() -> None:
+    assert refused(*[(0.1, 400)] * 9, (30.0, 1)) == []
+
+
+@pytest.mark.parametrize("n_nodes", [0, 1, 2])
+def test_fewer_than_three_cannot_be_compared(n_nodes: int) -> None:
+    assert refused(*[(10.0**k, 1) for k in range(0, 6 * n_nodes, 6)]) == []
+
+
+def test_where_nodes_differ_much_more_is_let_through() -> None:
+    """Powers of three: the middle deviation is two of them, and ten times that is allowed."""
+    honest = [(3.0**k, 1) for k in range(9)]
+    assert refused(*honest) == []
+    assert refused(*honest[:8], (3.0**23, 1)) == []
+    assert refused(*honest[:8], (3.0**25, 1)) == [8]
+
+
+def test_where_most_send_nothing_nothing_can_be_compared() -> None:
+    assert refused((0.0, 1), (0.0, 1), (0.0, 1), (3.0, 1)) == []
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.01, 10.0), st.integers(1, 500)), min_size=2, max_size=8),
+    st.lists(st.tuples(st.floats(0.0, 1e30), st.integers(1, 10**6)), max_size=7),
+    st.floats(1.0, 1000.0),
+)
+def test_a_minority_gets_nothing_through_that_is_far_above_every_honest_answer(
+    honest: list[tuple[float, int]], hostile: list[tuple[float, int]], spread: float
+) -> None:
+    hostile = hostile[: len(honest) - 1]
+    found = far_above_middle(amounts(*honest, *hostile), spread)
+    if len(found) < 3:
+        return
+    for (value, n), far in zip(hostile, found[len(honest) :], strict=True):
+        scaled = [own * max(1.0, size / n) ** 0.5 for own, size in honest]
+        most, apart = max(scaled), max(scaled) / min(scaled)
+        if value > 1.000001 * most * max(spread * (0.2 + 0.8 / n**0.5), apart**10):
+            assert bool(far)
+
+
+@given(st.lists(st.tuples(st.floats(1.0, 2.0), st.integers(1, 500)), min_size=3, max_size=9), st.randoms())
+def test_answers_alike_are_all_taken_in_any_order(honest: list[tuple[float, int]], random: Random) -> None:
+    assert refused(*honest) == []
+    random.shuffle(honest)
+    assert refused(*honest) == []
 
 
 @pytest.mark.parametrize("method", METHODS)

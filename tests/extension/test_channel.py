@@ -253,10 +253,11 @@ def test_it_runs_on_nodes_which_are_its_participants(tmp_path: Path) -> None:
         answers.append((kind, answer))
         return [answer]
 
-    config = config_of("fedrecgel", run={"channel": "mine"}, my_mask={"bits": 45})
+    asked: dict[str, Any] = {"evaluation": {"reference": "on"}}
+    config = config_of("fedrecgel", run={"channel": "mine"}, my_mask={"bits": 45}, **asked)
     courier = InProcess(write_shards(SPLIT, tmp_path / "nodes", 3), listen)
     mine = served(config, SPLIT, tmp_path / "mine", courier, simulated=False)
-    plain = served(config_of("fedrecgel"), SPLIT, tmp_path / "plain")
+    plain = served(config_of("fedrecgel", **asked), SPLIT, tmp_path / "plain")
     same(mine.shared, plain.shared, 1e-7)
     assert mine.metrics == plain.metrics
     trained = [answer for kind, answer in answers if kind == "train" and "sum/item_gmf" in answer.tensors]

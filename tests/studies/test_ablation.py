@@ -28,3 +28,11 @@ def test_the_full_method_above_its_variants(tmp_path: Path) -> None:
         assert found.p_adjusted is not None
         assert found.p <= found.p_adjusted < 0.05
         assert (found.sign, found.seeds, found.users) == (1, 3, N_USERS)
+
+
+def test_runs_without_a_popularity_row_have_a_table(tmp_path: Path) -> None:
+    chosen = AblationExperiment(Scope(Presets(Path("none")), ("demo",), 1, ("published",)))
+    ((_, group),) = chosen.plans.items()
+    records = lay_out(tmp_path, group, dict.fromkeys(CHANGES, 0.5), reference=False)
+    (table,) = chosen.reduce(tmp_path, records, "command").tables()
+    assert {entry.text for entry in table.rows[-1]} == {"popularity", "–", "1"}

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ranks import lay_out
 from tests.results import patch_runner, words, write_csv
 
 from fedrecgel.cli.main import main
@@ -72,3 +73,12 @@ def test_the_corrected_row_is_the_run_of_the_main_table() -> None:
     (corrected,) = (plan for plan in rows if plan.label == CORRECTED)
     plain = Presets(Path("configs")).origin("filmtrust", "pfedrec", "tuned", 0)
     assert config_fingerprint(corrected.origins[0].config) == config_fingerprint(plain.config)
+
+
+def test_runs_without_a_popularity_row_have_a_table(tmp_path: Path) -> None:
+    scope = Scope(Presets(Path("none")), ("demo",), 1, methods=("fedncf",), options={"rows": "leaky"})
+    chosen = QuirksExperiment(scope)
+    (plans,) = chosen.plans.values()
+    records = lay_out(tmp_path, plans, {CORRECTED: 0.5, LEAKY: 0.6}, reference=False)
+    (table,) = chosen.reduce(tmp_path, records, "command").tables()
+    assert {entry.text for entry in table.rows[-1]} == {"popularity", "–", "1"}

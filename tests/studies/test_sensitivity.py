@@ -54,3 +54,14 @@ def test_the_other_radius_stays_where_it_is() -> None:
         for value, row in plan.rows.items():
             method = row.origins[0].config.to_dict()["method"]
             assert (method[plan.radius], method[other]) == (value, plan.fixed)
+
+
+def test_runs_without_a_popularity_row_have_tables_and_charts(tmp_path: Path) -> None:
+    chosen, records = experiment((0.0, 1.0)), dict[str, Record]()
+    for plan in chosen.plans:
+        chances = {row.label: 0.5 for row in plan.rows.values()}
+        records |= lay_out(tmp_path, plan.rows.values(), chances, reference=False)
+    found = chosen.reduce(tmp_path, records, "command")
+    assert all({"popularity", "–"} <= {entry.text for entry in table.rows[-1]} for table in found.tables())
+    lines = [line for chart in found.charts(list(records.values())) for line in chart.content.lines]  # type: ignore[union-attr]
+    assert {line.popularity for line in lines} == {None}

@@ -1,4 +1,4 @@
-"""The table a run ends with: the method beside popularity, in percent."""
+"""The table a run ends with: the method beside popularity, where it was measured, in percent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fedrecgel.runs.result import Result
 
 
 def result_table(result: Result) -> str:
-    """Both rankings, the protocol in a line, the cost in a line."""
+    """Both rankings, the protocol in a line, the cost in a line, and what else a reader should know."""
     summary = result.summary
     protocol, data, seconds = summary["protocol"], summary["data"], summary["seconds"]
     names = list(summary["metrics"])
@@ -20,7 +20,8 @@ def result_table(result: Result) -> str:
         blocks.append(("whole catalogue", summary["reference_full"], summary["metrics_full"]))
     for title, reference, found in blocks:
         lines.append(title)
-        lines += [_row("  popularity", width, names, reference["popularity"]), _row(f"  {method}", width, names, found)]
+        rows = [*reference.items(), (method, found)]
+        lines += [_row(f"  {name}", width, names, values) for name, values in rows]
     lines.append(
         f"\n{summary['dataset']}: {data['users']:,} users, {data['items']:,} items, "
         f"{data['interactions']:,} interactions; seed {summary['seed']}; "
@@ -32,6 +33,7 @@ def result_table(result: Result) -> str:
         f"{seconds['train']:.1f} s training, {seconds['evaluate']:.1f} s evaluation; per client and round "
         f"{summary['bytes']['up'] / clients / 1e6:.2f} MB up, {summary['bytes']['down'] / clients / 1e6:.2f} MB down"
     )
+    lines += summary.get("warnings", [])  # an earlier version wrote none
     return "\n".join(lines)
 
 

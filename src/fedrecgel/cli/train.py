@@ -100,8 +100,6 @@ def run_train(args: Namespace) -> int:
         return 0
     if config.local.accelerate and not result.summary["accelerated"]:
         progress.say("local.accelerate had no effect: no kernel for these settings, or no C++ compiler was found.")
-    for sentence in result.summary["warnings"]:
-        progress.say(f"Warning: {sentence}")
     if not args.quiet:
         print(result_table(result))
         print(f"\nResults are in {folder.path}")

@@ -14,6 +14,7 @@ from fedrecgel.cli.common import INTERRUPTED, writable
 from fedrecgel.cli.progress import describe_loss
 from fedrecgel.errors import ConfigError
 from fedrecgel.runs.config import Config
+from fedrecgel.runs.reference import WITHHELD, has_reference
 from fedrecgel.runs.training import load_split
 from fedrecgel.search.space import Space, read_search
 from fedrecgel.search.trials import SearchFolder, Trial, best_of
@@ -73,7 +74,7 @@ def run_tune(args: Namespace) -> int:
         progress.close()
         _say(f"Stopped with {len(done)} of {args.trials} trials on record. Continue with the same command.")
         return INTERRUPTED
-    print(trial_table(config, space, done, popularity(config, split)))
+    print(trial_table(config, space, done, popularity(config, split) if has_reference(config) else None))
     print(f"\nTrain with the best values: fedrecgel train {folder.best}")
     return 0
 
@@ -106,14 +107,15 @@ class TrialProgress:
         self.bar, self.latest = None, ""
 
 
-def trial_table(config: Config, space: Space, trials: Sequence[Trial], reference: dict[str, float]) -> str:
+def trial_table(config: Config, space: Space, trials: Sequence[Trial], reference: dict[str, float] | None) -> str:
     """Every trial, best first; metrics in percent on the validation items."""
     names = [searched_metric(config), f"HR@{max(config.evaluation.ks)}"]
     keys = [key.removeprefix("method.") for key in space]
     widths = [max(10, len(key) + 2) for key in keys]
     head = f"{'trial':<12}" + "".join(f"{name:>9}" for name in names) + f"{'round':>7}{'seconds':>9}  {'state':<9}"
     lines = ["on the validation items", head + "".join(f"{k:>{w}}" for k, w in zip(keys, widths, strict=True))]
-    lines.append(f"{'popularity':<12}" + "".join(f"{100 * reference[name]:>9.2f}" for name in names))
+    if reference is not None:
+        lines.append(f"{'popularity':<12}" + "".join(f"{100 * reference[name]:>9.2f}" for name in names))
     best = best_of(trials)
     for trial in sorted(trials, key=lambda one: (one is not best, -one.score if one.validation else 1, one.number)):
         mark = f"{trial.number}{' (own)' if trial.number == 0 else ''}{' *' if trial is best else ''}"
@@ -122,6 +124,7 @@ def trial_table(config: Config, space: Space, trials: Sequence[Trial], reference
         shown = [f"{_short(trial.parameters.get(key)):>{width}}" for key, width in zip(space, widths, strict=True)]
         row = f"{mark:<12}{metrics}{trial.best_round or '-':>7}{trial.seconds:>9.1f}  {trial.state:<9}"
         lines.append(row + "".join(shown))
+    lines += [] if reference is not None else [WITHHELD]
     return "\n".join(lines)
 
 

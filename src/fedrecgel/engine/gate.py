@@ -1,14 +1,15 @@
 """The gate before aggregation: one bad answer is left out, counted and reported; it cannot stop or distort a round.
 
 `sift` judges uploads client by client, where they are still apart: in the simulator and on a node. `check_form`
-and `check_clients` judge what arrives from a node the server does not trust. Both leave the sums of a round
-bit-identical to those without the refused clients.
+and `check_clients` judge what arrives from a node the server does not trust, `far_off` the answers of all nodes beside
+each other. All leave the sums of a round bit-identical to those without the refused clients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import sqrt
 from typing import Annotated, NamedTuple
 
@@ -33,12 +34,23 @@ class GateSettings:
 
     max_norm: Annotated[float, Meta(gt=0)] = 1e6
     """Largest Euclidean norm of one client's upload, all tensors together; a larger or undefined one is refused."""
+    spread: Annotated[float, Meta(gt=0)] = 100.0
+    """How many times longer than the middle of all nodes' answers one client's upload may be, and the mean over many
+    clients a fifth of that; more only where most nodes differ as much. In rounds with three answers or more."""
     max_weight: Annotated[float, Meta(gt=0)] = 1e6
     """Largest weight a client may claim, for methods whose clients count by their examples; others weigh 1."""
 
 
 REASONS = {"norm"}
 """Why a node may leave clients out, as `sift` does."""
+
+
+FEWEST_COMPARED = 3
+"""Of two answers that differ, nobody can say which is wrong."""
+OF_MANY = 0.2
+"""Which part of `spread` remains for the mean over very many clients: nodes differ less than clients do."""
+DEVIATIONS = 10
+"""How many middle deviations, of logarithms, an answer may be above the middle where those are large: some 7 sigma."""
 
 
 class Refusal(Exception):  # noqa: N818 - not a failure of ours
@@ -130,6 +142,68 @@ def choose(upload: Upload, good: Bool[Tensor, " C"]) -> Upload:
             dense[name] = value[good]
     rows = {name: value[good] for name, value in upload.rows.items()}
     return replace(upload, ids=upload.ids[good], dense=dense, rows=rows, at=upload.at[good], weight=upload.weight[good])
+
+
+class Amount(NamedTuple):
+    """How much a node sent per client."""
+
+    each: Float[Tensor, " k"]
+    """Of every client, or the mean over all of them."""
+    n_clients: int
+    """How many clients each of these speaks for."""
+
+
+def far_off(uploads: Sequence[Upload], settings: GateSettings, *, summed: bool) -> list[Bool[Tensor, " k"]]:
+    """Which uploads of a round are far above the middle of all, in their norm or in the weight they claim.
+
+    Args:
+        uploads: of one node each.
+        settings: how far is far.
+        summed: whether they are sums over a node's clients, judged as a whole; else each client is.
+    """
+    amounts = [(_norms_sent(upload, summed=summed), _weights_sent(upload, summed=summed)) for upload in uploads]
+    of_norms, of_weights = (far_above_middle([pair[kind] for pair in amounts], settings.spread) for kind in (0, 1))
+    return [norm | weight for norm, weight in zip(of_norms, of_weights, strict=True)]
+
+
+def _norms_sent(upload: Upload, *, summed: bool) -> Amount:
+    """Per unit of weight: weights are judged apart."""
+    if not summed:
+        return Amount(_norms(upload).double(), 1)
+    sums = [value.value.flatten().double() for value in upload.dense.values() if isinstance(value, Summed)]
+    norm = torch.cat(sums).norm() if sums else torch.zeros((), dtype=torch.float64)
+    return Amount(norm[None] / upload.weight.double().sum(), len(upload.ids))
+
+
+def _weights_sent(upload: Upload, *, summed: bool) -> Amount:
+    weight = upload.weight.double()
+    return Amount(weight.mean()[None], len(weight)) if summed else Amount(weight, 1)
+
+
+def far_above_middle(amounts: Sequence[Amount], spread: float) -> list[Bool[Tensor, " k"]]:
+    """Which amounts are too many times what the middle of all nodes makes one expect.
+
+    Every node has one vote, however many clients it claims: who has fewer than half of the nodes cannot move the middle
+    out of the range of the others. A mean over n clients that differ by chance is shorter than one over m < n clients,
+    by √(n / m) at most, so votes of larger nodes are scaled up by that. And exceptional clients even out: one of them
+    may be `spread` times above the middle, a mean over n clients less, down to `OF_MANY` of it; more only where most
+    nodes differ that much among each other.
+    """
+    if len(amounts) < FEWEST_COMPARED:
+        return [torch.zeros_like(amount.each, dtype=torch.bool) for amount in amounts]
+    votes = torch.stack([amount.each.quantile(0.5) for amount in amounts])
+    sizes = torch.tensor([amount.n_clients for amount in amounts], dtype=votes.dtype)
+
+    @cache
+    def most(n: int) -> Float[Tensor, ""]:
+        """For n clients."""
+        scaled = votes * (sizes / n).clamp(min=1).sqrt()
+        middle = scaled.quantile(0.5)
+        usual = (scaled / middle).log().abs().quantile(0.5)
+        factor = (DEVIATIONS * usual).exp().clamp(min=spread * (OF_MANY + (1 - OF_MANY) / sqrt(n)))
+        return torch.where(middle > 0, middle * factor, torch.inf)  # where most send nothing, nothing can be compared
+
+    return [each > most(n) for each, n in amounts]
 
 
 class Form(NamedTuple):

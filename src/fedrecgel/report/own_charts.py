@@ -28,7 +28,8 @@ def _curves(found: Collected, dataset: str) -> Curves | None:
             lines.setdefault(metric, []).append(_line(label, group.method, curve, 1 if metric == "loss" else 100))
     if not lines:
         return None
-    popularity = groups[0].first["reference"]["popularity"]
+    references = [group.first["reference"] for group in groups]
+    popularity = next((found["popularity"] for found in references if found), dict[str, float]())
     panels = {
         metric: Panel(f"{metric}, %", own, 100 * popularity[metric] if metric in popularity else None)
         for metric, own in lines.items()

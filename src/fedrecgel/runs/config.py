@@ -68,6 +68,8 @@ class EvaluationSettings:
     """Also rank against the whole catalogue, once, for the reported round."""
     selection: Literal["last", "validation", "test"] = "last"
     """Report the last round, the best on the validation item, or the best on the test item (marked as such)."""
+    reference: Literal["auto", "on", "off"] = "auto"
+    """Also measure popularity, which sends every user's item counts; auto: only on engine local, channel plain."""
 
 
 @dataclass(frozen=True)

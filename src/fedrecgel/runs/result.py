@@ -61,7 +61,7 @@ class Result:
 
     @property
     def reference(self) -> dict[str, dict[str, float]]:
-        """The popularity row."""
+        """The popularity row; empty where it was withheld, see `evaluation.reference`."""
         return dict(self.summary["reference"])
 
     def recommend(self, user: int | str, k: int = 10) -> list[Recommendation]:

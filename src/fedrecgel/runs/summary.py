@@ -13,9 +13,14 @@ import torch
 
 from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.methods import method_label
+from fedrecgel.runs.config import Config
+from fedrecgel.runs.reference import WITHHELD, has_reference, reference_sends
 
 if TYPE_CHECKING:
     from fedrecgel.runs.training import Training
+
+ALSO_LEAVES = {"local": frozenset[str](), "flower": frozenset({"clients", "loss", "rank", "refused"})}
+"""What no method declares: whom a node hosts and who took part, the sum of losses, ranks, what its gate left out."""
 
 
 def summarise(
@@ -28,7 +33,6 @@ def summarise(
     """The summary of a finished run; fractions 0..1, seconds, bytes."""
     config, split, history = training.config, training.split, training.history
     line = next(entry for entry in history if entry["round"] == reported)
-    also_leaves = {"local": frozenset[str](), "flower": frozenset({"loss", "rank"})}
     refused = sum((Counter(entry.get("refused", {})) for entry in history), Counter[str]())
     leaky = config.sampling.exclude_heldout_from_negatives
     return {
@@ -51,8 +55,8 @@ def summarise(
         },
         "metrics": {name: value for name, value in line.items() if is_metric(name)},
         "metrics_full": full,
-        "reference": {"popularity": reference["candidates"]},
-        "reference_full": {"popularity": reference.get("catalogue")},
+        "reference": {"popularity": reference["candidates"]} if reference else {},
+        "reference_full": {"popularity": reference.get("catalogue")} if reference else {},
         "seconds": {
             "train": sum(entry["seconds_train"] for entry in history),
             "evaluate": sum(entry["seconds_evaluate"] for entry in history) + seconds_full,
@@ -71,17 +75,24 @@ def summarise(
             "channel": config.run.channel,
             "epsilon": None,
             "delta": None,
-            "leaves_device": sorted(training.method.leaves_device() | also_leaves[config.run.engine]),
+            "leaves_device": sorted(
+                training.method.leaves_device() | ALSO_LEAVES[config.run.engine] | reference_sends(config)
+            ),
         },
+        "warnings": warnings_of(config),
         "versions": {
             "fedrecgel": version("fedrecgel"),
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
-        "warnings": [],
         "accelerated": training.accelerated,
         "commit": source_commit(),
     }
+
+
+def warnings_of(config: Config) -> list[str]:
+    """What a reader of the numbers should know, each in a sentence or two."""
+    return [] if has_reference(config) else [WITHHELD]
 
 
 def source_commit() -> str | None:

@@ -26,6 +26,7 @@ from fedrecgel.runs.config import Config, MethodSettings, check_device
 from fedrecgel.runs.folder import RunFolder, run_fingerprint
 from fedrecgel.runs.host import Hosting, simulated
 from fedrecgel.runs.ranks_file import RankFile, test_fingerprint
+from fedrecgel.runs.reference import has_reference
 from fedrecgel.runs.result import Result
 from fedrecgel.runs.summary import summarise
 from fedrecgel.storage import write_text
@@ -259,7 +260,7 @@ class Training:
         ranks = {name: self.engine.ranks(self.server, "test", name) for name in against}
         full = metrics(ranks["catalogue"], settings.ks, settings.ties) if settings.full else None
         seconds_full = time.perf_counter() - started
-        reference = self._reference()
+        reference = self._reference() if has_reference(self.config) else {}
         self.seconds_total += time.perf_counter() - started
         summary = summarise(self, reported, full, reference, seconds_full)
         data = self.split.interactions
@@ -290,7 +291,7 @@ class Training:
     def _reference(self) -> dict[str, dict[str, float]]:
         """Popularity on the same split, through the same engine and, on nodes, through the same channel."""
         method = MethodSettings("popularity")
-        # A simulator spares itself the sealing; on nodes nothing goes around the channel.
+        # A simulator spares itself the sealing, and its summary says what devices would send; nodes send it sealed.
         channel = "plain" if self.config.run.engine == "local" else self.config.run.channel
         run = replace(self.config.run, rounds=1, channel=channel)
         config = replace(self.config, method=method, run=run)

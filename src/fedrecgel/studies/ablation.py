@@ -195,7 +195,7 @@ class AblationExperiment(Experiment):
             above = differences({label: (found[FULL], found[label]) for label in variants})
             for label, runs in found.items():
                 rows.append(AblationRow(setting, runs.row(_cells(runs, label)), above.get(label, {})))
-                popularity[runs.plan.dataset] = runs.records[0].run["reference"]["popularity"]
+                popularity[runs.plan.dataset] = runs.records[0].run["reference"].get("popularity", {})
         missing: dict[str, dict[str, list[str]]] = {
             setting: left_out(
                 (plan for (_, own), group in self.plans.items() if own == setting for plan in group), records

@@ -216,5 +216,6 @@ def _pairs(found: dict[str, Runs]) -> dict[str, tuple[Runs, Runs]]:
 
 
 def _popularity(record: Record) -> dict[Against, dict[str, float]]:
-    catalogue = record.run["reference_full"]["popularity"]  # None if nothing was ranked among all items
-    return {"candidates": record.run["reference"]["popularity"], "catalogue": catalogue or {}}
+    candidates = record.run["reference"].get("popularity", {})
+    catalogue = record.run["reference_full"].get("popularity")  # None if nothing was ranked among all items
+    return {"candidates": candidates, "catalogue": catalogue or {}}

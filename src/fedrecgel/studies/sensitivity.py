@@ -85,7 +85,7 @@ class Sensitivity(Document):
             ]
             for point in points
         ]
-        lines.append(popularity_line(self.popularity[dataset][metric] for metric in SHOWN))
+        lines.append(popularity_line(self.popularity[dataset].get(metric) for metric in SHOWN))
         columns = [radius, *SHOWN, *(f"minus {radius} = 0, {metric}" for metric in SHOWN), "seeds"]
         title = f"{dataset}, {setting} settings: {radius}, with {_other(radius)} = {points[0].fixed:g}"
         notes = [f"Percent among 99 candidates. Test: {self.test}. {ONE_SEED}"]
@@ -128,7 +128,7 @@ class Sensitivity(Document):
                     [100 * (cell.mean - (cell.sd or 0.0)) for cell in cells],
                     [100 * (cell.mean + (cell.sd or 0.0)) for cell in cells],
                     right=number == 1,
-                    popularity=100 * reference[metric],
+                    popularity=100 * reference[metric] if metric in reference else None,
                 )
             )
         radius, values = points[0].radius, [point.value for point in points]
@@ -244,7 +244,7 @@ class SensitivityExperiment(Experiment):
             for value, runs in found.items():
                 row = runs.row()
                 points.append(Point(plan.setting, plan.radius, value, plan.fixed, row, tests[value]))
-                popularity[row.dataset] = runs.records[0].run["reference"]["popularity"]
+                popularity[row.dataset] = runs.records[0].run["reference"].get("popularity", {})
         return Sensitivity(command, FAMILY_TEST, points, popularity)
 
 

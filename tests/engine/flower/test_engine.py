@@ -76,6 +76,12 @@ def about(answer: Letter, **facts: object) -> Letter:
     return replace(answer, about={**answer.about, **facts})
 
 
+def _scaled(answer: Letter, factor: float) -> Letter:
+    """A lie that no check of a single answer can tell from the truth."""
+    sums = {name: value * factor for name, value in answer.tensors.items() if name.startswith("sum/")}
+    return replace(answer, tensors={**answer.tensors, **sums})
+
+
 def _spoil(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda tensor: tensor.index_fill(0, torch.tensor([0]), value)
 
@@ -93,6 +99,8 @@ BAD_ANSWERS: dict[str, tuple[str, Callable[[Letter], list[Letter | Lost]]]] = {
     "Inf": ("not finite", lambda a: [changed(a, ITEMS, _spoil(torch.inf))]),
     "huge": ("norm", lambda a: [changed(a, ITEMS, _spoil(1e30))]),
     "above the bound": ("norm", lambda a: [changed(a, ITEMS, _spoil(100 * GateSettings().max_norm))]),
+    "its sum times -10,000": ("norm", lambda a: [_scaled(a, -1e4)]),
+    "its sum times 1,000": ("norm", lambda a: [_scaled(a, 1e3)]),
     "broadcastable shape": ("shape", lambda a: [changed(a, ITEMS, lambda t: t[:1])]),
     "a row too few": ("shape", lambda a: [changed(a, ITEMS, lambda t: t[:-1])]),
     "another type": ("dtype", lambda a: [changed(a, ITEMS, lambda t: t.float())]),
@@ -165,6 +173,65 @@ def test_weights_are_claimed_only_where_the_method_says_so_and_within_bounds(pla
     for weight in (-89.0, 0.0, 1e12, float("nan")):
         bad = one_bad_node(partial(_with_weight, weight))
         assert trained(engine_of(places, config, bad)).n_answers == 9
+
+
+def test_a_weight_within_the_bound_but_far_above_those_of_others_is_refused(places: list[Path]) -> None:
+    config = config_of("fedncf", method={"weighting": "examples"}, flower={"min_answers": 0.3, "repeats": 0})
+    heavy = one_bad_node(lambda answer: [changed(answer, "weight", lambda t: t * 1e4)])
+    found, usual = (trained(engine_of(places, config, tamper)) for tamper in (heavy, None))
+    assert found.refused == {"norm": 5}
+    assert usual.refused == {}
+
+
+def test_of_uploads_that_arrive_one_by_one_only_the_bad_one_is_left_out(places: list[Path]) -> None:
+    config = config_of("gpfedrec", method={"dim": 4, "layers": [4]}, flower={"min_answers": 0.3, "repeats": 0})
+
+    def lie(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.cat([tensor[:2], -1e4 * tensor[2:3], tensor[3:]])
+
+    def leave(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.cat([tensor[:2], tensor[3:]])
+
+    lying = trained(engine_of(places, config, one_bad_node(lambda answer: [changed(answer, "each/items", lie)])))
+    absent = one_bad_node(
+        lambda answer: [replace(answer, tensors={name: leave(value) for name, value in answer.tensors.items()})]
+    )
+    leaving_out = trained(engine_of(places, config, absent))
+    assert lying.refused == {"norm": 1}
+    assert leaving_out.refused == {}
+    assert lying.n_answers == leaving_out.n_answers == 13
+    for name, value in leaving_out.inbox.mean().items():
+        assert torch.equal(lying.inbox.mean()[name], value)
+
+
+def test_two_answers_cannot_be_compared(places: list[Path]) -> None:
+    engine = engine_of(places, tamper=one_bad_node(lambda answer: [_scaled(answer, 1e3)]))
+    engine._asking.courier.offline = {102}  # type: ignore[attr-defined]
+    assert trained(engine).refused == {}
+
+
+def test_an_answer_far_off_is_asked_for_again_where_it_is_needed(places: list[Path]) -> None:
+    n_lies = 0
+
+    def lie_once(node: int, kind: str, answer: Letter) -> list[Letter | Lost]:
+        nonlocal n_lies
+        if kind == "train" and node == BAD_NODE and n_lies < 1:
+            n_lies += 1
+            return [_scaled(answer, -1e4)]
+        return [answer]
+
+    config = config_of(flower={"min_answers": 1.0, "repeats": 1})
+    again, usual = trained(engine_of(places, config, lie_once)), trained(engine_of(places))
+    assert again.n_answers == 14
+    assert again.refused == {"norm": 5}
+    assert all(torch.equal(again.inbox.mean()[name], value) for name, value in usual.inbox.mean().items())
+
+
+def test_too_many_answers_far_off_end_the_run_with_a_reason(places: list[Path]) -> None:
+    config = config_of(flower={"min_answers": 1.0, "repeats": 1})
+    engine = engine_of(places, config, one_bad_node(lambda answer: [_scaled(answer, -1e4)]))
+    with pytest.raises(RunError, match=r"at least 14 should answer 'train'.*Found 9.*node 101: refused \(norm\)"):
+        trained(engine)
 
 
 def test_too_few_answers_are_asked_for_again(places: list[Path]) -> None:

@@ -21,6 +21,7 @@ from fedrecgel.methods import METHODS
 from fedrecgel.runs.config import Config
 from fedrecgel.runs.flower import work_of
 from fedrecgel.runs.folder import RunFolder
+from fedrecgel.runs.reference import WITHHELD
 from fedrecgel.runs.result import Result
 from fedrecgel.runs.training import train_config
 
@@ -34,7 +35,7 @@ def in_one_process(config: Config) -> Result:
 @pytest.mark.parametrize("method", METHODS)
 def test_nodes_and_one_process_agree(method: str, tmp_path: Path) -> None:
     # CoFedRec cuts its groups where rounding may move the cut: one node adds up in the order of one process.
-    config = config_of(method, flower={"nodes": 1 if method == "cofedrec" else 3})
+    config = config_of(method, flower={"nodes": 1 if method == "cofedrec" else 3}, evaluation={"reference": "on"})
     local, remote = in_one_process(config), served(config, SPLIT, tmp_path / "run")
     same(local.shared, remote.shared, 1e-9)
     same(local.clients.of(slice(None)).tensors, remote.clients.of(slice(None)).tensors, 1e-9)
@@ -83,10 +84,67 @@ def test_the_server_of_a_deployment_gets_no_data_and_no_private_state(tmp_path: 
     assert result.clients.tensors.keys() == {"rounds"}
     assert len(result.train.items) == 0
     assert result.user_ids == list(range(14))
-    sends = config.method.build().sends
-    allowed = {"users", "ids", "above", "tied", "sum/counts"} | {f"sum/{name}" for name in sends}
-    assert {name for answer in answers for name in answer.tensors} <= allowed
     assert all(answer.tensors.keys().isdisjoint({"user", "at", "sum/user"}) for answer in answers)
+
+
+DECLARED_AS = {"users": "clients", "ids": "clients", "above": "rank", "tied": "rank"}
+"""What a run says leaves a node, for what letters call otherwise."""
+ABOUT_NOBODY = {"round", "facts"}
+"""What the server knows already, or may know: nothing about a single user."""
+
+
+def names_in(answer: Letter) -> set[str]:
+    """What a node tells, under the names that a summary declares."""
+    told = {DECLARED_AS.get(name, name).removeprefix("sum/").removeprefix("each/") for name in answer.tensors}
+    return told | (answer.about.keys() - ABOUT_NOBODY)
+
+
+@pytest.mark.parametrize(
+    ("method", "reference"), [*((name, "auto") for name in (*METHODS, "weighted")), ("fedrecgel", "on")]
+)
+def test_all_that_leaves_a_node_is_declared(method: str, reference: str, tmp_path: Path) -> None:
+    """Every letter of a run: the first one, training, evaluation, and those of the popularity row if there is one."""
+    told: set[str] = set()
+
+    def listen(node: int, kind: str, answer: Letter) -> list[Letter | Lost]:
+        told.update(names_in(answer))
+        return [answer]
+
+    weighted = {"weighting": "examples"} if method == "weighted" else {}
+    name = "fedrecgel" if method == "weighted" else method
+    config = config_of(name, run={"rounds": 1}, method=weighted, evaluation={"reference": reference})
+    courier = InProcess(write_shards(SPLIT, tmp_path / "nodes", 3), listen)
+    result = served(config, SPLIT, tmp_path / "run", courier, simulated=False)
+    assert told == set(result.summary["privacy"]["leaves_device"])
+    assert ("counts" in told) == (reference == "on" or "counts" in METHODS[name].sends)
+    assert bool(result.reference) == (reference == "on")
+
+
+def test_a_node_with_one_user_keeps_its_history_unless_the_popularity_row_is_asked_for(tmp_path: Path) -> None:
+    sent: list[torch.Tensor] = []
+
+    def listen(node: int, kind: str, answer: Letter) -> list[Letter | Lost]:
+        sent.extend(value for name, value in answer.tensors.items() if name == "sum/counts")
+        return [answer]
+
+    split = random_split(n_users=4, n_items=130)
+
+    def run(reference: str) -> Result:
+        config = config_of(run={"rounds": 1}, flower={"nodes": 4}, evaluation={"reference": reference})
+        courier = InProcess(write_shards(split, tmp_path / f"{reference}-nodes", 4), listen)
+        return served(config, split, tmp_path / reference, courier, simulated=False)
+
+    withheld = run("auto").summary
+    assert not sent
+    assert withheld["reference"] == withheld["reference_full"] == {}
+    assert withheld["warnings"] == [WITHHELD]
+    asked_for = run("on").summary
+    histories = {tuple(split.train.items[slice(*split.train.ptr[user : user + 2])].tolist()) for user in range(4)}
+    assert {tuple(counts.flatten().nonzero()[:, 0].tolist()) for counts in sent} == histories
+    assert asked_for["reference"]["popularity"].keys() == asked_for["metrics"].keys()
+    assert "counts" in asked_for["privacy"]["leaves_device"]
+    assert asked_for["warnings"] == []
+    assert asked_for["metrics"] == withheld["metrics"]
 
 
 def test_tables_are_sent_whole_so_that_rows_do_not_tell_who_touched_what(tmp_path: Path) -> None:
@@ -104,7 +162,7 @@ def test_tables_are_sent_whole_so_that_rows_do_not_tell_who_touched_what(tmp_pat
 def test_bytes_are_those_of_the_letters(tmp_path: Path) -> None:
     courier = InProcess(write_shards(SPLIT, tmp_path / "nodes", 3))
     result = served(config_of(), SPLIT, tmp_path / "run", courier, simulated=False)
-    letters = [letter for kind, _, letter in courier.sent if kind == "train" and "shared/b1" in letter.tensors]
+    letters = [letter for kind, _, letter in courier.sent if kind == "train"]
     assert result.summary["bytes"]["down"] == sum(letter.n_bytes for letter in letters)
     assert result.summary["bytes"]["up"] > 0
 
@@ -173,6 +231,24 @@ def test_a_run_continues_without_a_node_that_always_fails(tmp_path: Path) -> Non
     assert [json.loads(line)["clients"] for line in lines] == [line["clients"] for line in result.history]
     assert all(line["refused"]["error"] == line["dropped"] for line in result.history if line["dropped"])
     assert sum(line["dropped"] for line in result.history) > 0
+
+
+def test_a_node_that_lies_in_every_round_is_as_good_as_absent(tmp_path: Path) -> None:
+    """One of three sends -10,000 times its sum: the run is that without it, to the bit."""
+
+    def lie(node: int, kind: str, answer: Letter) -> list[Letter | Lost]:
+        if kind != "train" or node != 102:
+            return [answer]
+        sums = {name: -1e4 * value for name, value in answer.tensors.items() if name.startswith("sum/")}
+        return [replace(answer, tensors={**answer.tensors, **sums})]
+
+    liar = InProcess(write_shards(SPLIT, shards_in(tmp_path / "lied"), 3), lie)
+    lied = served(config_of(), SPLIT, tmp_path / "lied", liar)
+    absent = served(config_of(), SPLIT, tmp_path / "absent", one_fails(tmp_path / "absent"))
+    same(lied.shared, absent.shared)
+    answers = lied.summary["answers"]
+    assert answers["refused"] == {"norm": answers["missing"]}
+    assert answers["missing"] > 0
 
 
 def test_a_real_node_imports_no_file_that_a_server_names(tmp_path: Path) -> None:

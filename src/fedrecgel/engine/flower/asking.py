@@ -34,12 +34,23 @@ class RemoteRun:
     """The settings, as text that nodes turn into `Work`."""
 
 
+@dataclass(frozen=True)
+class Taken(Generic[T]):
+    """An answer that counts."""
+
+    node: int
+    asked: Ids
+    """The clients the node was asked for."""
+    value: T
+    n_clients: int
+    """For how many of them it counts."""
+
+
 @dataclass
 class Answers(Generic[T]):
     """What came back."""
 
-    taken: list[tuple[int, T]] = field(default_factory=list)
-    """Each with the lowest client asked: an order that does not depend on who was faster."""
+    taken: list[Taken[T]] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     bytes_up: int = 0
     bytes_down: int = 0
@@ -47,7 +58,28 @@ class Answers(Generic[T]):
 
     def in_order(self) -> list[T]:
         """By client, not by arrival."""
-        return [value for _, value in sorted(self.taken, key=lambda pair: pair[0])]
+        return [one.value for one in sorted(self.taken, key=lambda one: int(one.asked.min()))]
+
+    @property
+    def n_clients(self) -> int:
+        """For how many clients there is an answer that counts."""
+        return sum(one.n_clients for one in self.taken)
+
+    def refuse(self, node: int, asked: Ids, refusal: Refusal, reason: str = "") -> None:
+        """Count an answer that is left out."""
+        self.refused[str(refusal)] += len(asked)
+        self.notes.append(f"node {node}: {reason or f'refused ({refusal})'}")
+
+    def compare(self, judge: Callable[[list[T]], list[tuple[T, int] | Refusal]]) -> list[Ids]:
+        """Judge all answers beside each other; the clients of those that are left out."""
+        before, self.taken, left_out = self.taken, [], []
+        for one, found in zip(before, judge([one.value for one in before]), strict=True):
+            if isinstance(found, Refusal):
+                self.refuse(one.node, one.asked, found)
+                left_out.append(one.asked)
+            else:
+                self.taken.append(Taken(one.node, one.asked, *found))
+        return left_out
 
 
 @dataclass(frozen=True)
@@ -69,6 +101,7 @@ class Asking:
         judge: Callable[[Letter, Ids], tuple[T, int]],
         answer_bytes: Callable[[int], int],
         repeats: int | None = None,
+        compare: Callable[[list[T]], list[tuple[T, int] | Refusal]] | None = None,
     ) -> Answers[T]:
         """Ask the nodes that host these clients, and those that gave no good answer again if too few did.
 
@@ -81,15 +114,16 @@ class Asking:
             judge: the value of an answer and for how many clients it counts; a Refusal if it is no good.
             answer_bytes: what an answer for so many clients weighs; of one that is much longer nothing is read.
             repeats: how often nodes are asked again; by default as the settings say.
+            compare: the same of all good answers beside each other.
 
         Raises:
             IncompleteError: too few good answers.
         """
         needed = max(1, math.ceil(self.settings.min_answers * len(ids)))
-        answers, pending, n_taken = Answers[T](), ids, 0
+        answers, pending = Answers[T](), ids
         about = {**about, "run": self.run.name, "work": self.run.work}
         for _ in range(1 + (self.settings.repeats if repeats is None else repeats)):
-            asked = self._without_resting(self._reachable(pending), needed - n_taken, answers)
+            asked = self._without_resting(self._reachable(pending), needed - answers.n_clients, answers)
             letters = {
                 node: Letter(
                     about,
@@ -106,11 +140,9 @@ class Asking:
                     restarts = self._lost_state(key, letter)
                     value, n_clients = _judge(letter, asked[node], pending, judge)
                 except Refusal as refusal:
-                    answers.refused[str(refusal)] += len(asked[node])
-                    answers.notes.append(f"node {node}: {_reason(letter, refusal)}")
+                    answers.refuse(node, asked[node], refusal, _reason(letter))
                 else:
-                    answers.taken.append((int(asked[node].min()), value))
-                    n_taken += n_clients
+                    answers.taken.append(Taken(node, asked[node], value, n_clients))
                     pending = pending[~torch.isin(pending, asked[node])]
                     if kind == "train" and n_clients:
                         self.roster.bindings.join(self.run.name, key, int(str(about["round"])), again=restarts)
@@ -119,13 +151,15 @@ class Asking:
                 else:
                     self.roster.rests.answered(key)
             self.roster.bindings.save_joined()
-            if n_taken >= needed:
+            if compare is not None:
+                pending = torch.cat([pending, *answers.compare(compare)])
+            if answers.n_clients >= needed:
                 return answers
             if not len(pending):
                 break
         raise IncompleteError(
-            f"Of {len(ids)} clients at least {needed} should answer '{kind}' (flower.min_answers). Found {n_taken}. "
-            + (" ".join(answers.notes[-3:]) or "Their nodes cannot be reached.")
+            f"Of {len(ids)} clients at least {needed} should answer '{kind}' (flower.min_answers). "
+            f"Found {answers.n_clients}. " + (" ".join(answers.notes[-3:]) or "Their nodes cannot be reached.")
         )
 
     def _without_resting(self, asked: dict[int, Tensor], needed: int, answers: Answers[T]) -> dict[int, Tensor]:
@@ -207,7 +241,6 @@ def _positions(some: Tensor, ids: Tensor) -> Int[Tensor, " i"]:
     return order[torch.searchsorted(ids[order], some)]
 
 
-def _reason(letter: Letter | Lost, refusal: Refusal) -> str:
-    if isinstance(letter, Lost):
-        return letter.reason
-    return shortened(letter.about.get("error", f"refused ({refusal})"))
+def _reason(letter: Letter | Lost) -> str:
+    """What is said of a refusal, if anything is."""
+    return letter.reason if isinstance(letter, Lost) else shortened(letter.about.get("error", ""))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from fedrecgel.channels.base import Channel, Preparation, RoundSetup
@@ -27,6 +28,7 @@ from fedrecgel.engine.gate import (
     check_form,
     check_refusals,
     choose,
+    far_off,
     form_of,
 )
 from fedrecgel.errors import IncompleteError
@@ -39,6 +41,30 @@ LARGEST_LOSS = 1e6
 """Of one client: no node can make the mean undefined, in single precision either."""
 MESSAGE_BYTES = 1 << 20
 """The longest message a node may put into an exchange."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a node sent after training."""
+
+    asked: Ids
+    upload: Upload | None
+    """None if none of its clients was there."""
+    loss: float | None
+    """The sum over those that were."""
+    n_losses: int
+    refused: Counter[str]
+    """Uploads left out, by the node's own gate or here."""
+
+    def without(self, far: Bool[Tensor, " k"]) -> tuple[Answer, int] | Refusal:
+        """The rest of it, and of how many clients; a sum stands or falls as a whole."""
+        upload = self.upload
+        if upload is None or far.all():
+            return Refusal("norm")
+        if far.any():
+            upload = choose(upload, ~far)
+        refused = self.refused + Counter(norm=int(far.sum()))
+        return replace(self, upload=upload, refused=refused), len(upload.ids)
 
 
 class FlowerEngine:
@@ -110,11 +136,9 @@ class FlowerEngine:
         return replace(setup, cohort=cohort, messages=messages), answers
 
     def _train(self, server: Server, setup: RoundSetup, exchanged: Answers[Any], repeats: int | None = None) -> Trained:
-        forms, from_nodes = self._forms(server, setup.round), Counter[str]()
-        losses: list[float] = []
-        n_losses = 0
+        forms = self._forms(server, setup.round)
 
-        def judge(letter: Letter, asked: Ids) -> tuple[tuple[Upload, int] | None, int]:
+        def judge(letter: Letter, asked: Ids) -> tuple[Answer, int]:
             if letter.about.get("round") != setup.round:
                 raise Refusal("late")
             upload = self._upload(letter, asked, forms)
@@ -122,14 +146,10 @@ class FlowerEngine:
             if loss is not None and not (isinstance(loss, float) and abs(loss) <= LARGEST_LOSS * len(asked)):
                 raise Refusal("loss")
             check_refusals(own, len(asked))
-            from_nodes.update(own)
+            n_clients = len(letter.tensors["ids"])
             n_answers = 0 if upload is None else len(upload.ids)
-            from_nodes["norm"] += len(letter.tensors["ids"]) - n_answers
-            if loss is not None:
-                nonlocal n_losses
-                losses.append(loss)
-                n_losses += n_answers
-            return (None if upload is None else (self._named(upload, asked), n_answers)), n_answers
+            refused = Counter(own) + Counter(norm=n_clients - n_answers)
+            return Answer(asked, upload, loss, n_clients, refused), n_answers
 
         about: dict[str, object] = {"round": setup.round}
         told: Tensors = {}
@@ -138,19 +158,30 @@ class FlowerEngine:
         if setup.messages:
             about["messages"] = {str(name): message.hex() for name, message in setup.messages.items()}
         down = self.method.broadcast(server, setup.cohort)
-        answers = self._asking.ask("train", about, told, down, setup.cohort, judge, self._upload_bytes(forms), repeats)
-        taken = [value for value in answers.in_order() if value is not None]
-        inbox = self._inbound.collect([upload for upload, _ in taken], setup)
+        answers = self._asking.ask(
+            "train", about, told, down, setup.cohort, judge, self._upload_bytes(forms), repeats, self._compare
+        )
+        taken = answers.in_order()
+        inbox = self._inbound.collect(
+            [self._named(one.upload, one.asked) for one in taken if one.upload is not None], setup
+        )
         self._finished = setup.round + 1
-        n_answers = sum(count for _, count in taken)
+        losses = [(one.loss, one.n_losses) for one in taken if one.loss is not None]
+        n_losses = sum(count for _, count in losses)
         return Trained(
             inbox,
-            loss=torch.tensor(math.fsum(losses) / n_losses) if n_losses else None,
+            loss=torch.tensor(math.fsum(loss for loss, _ in losses) / n_losses) if n_losses else None,
             bytes_up=answers.bytes_up + exchanged.bytes_up,
             bytes_down=answers.bytes_down + exchanged.bytes_down,
-            n_answers=n_answers,
-            refused=dict(answers.refused + from_nodes + exchanged.refused),
+            n_answers=answers.n_clients,
+            refused=dict(sum((one.refused for one in taken), answers.refused + exchanged.refused)),
         )
+
+    def _compare(self, answers: list[Answer]) -> list[tuple[Answer, int] | Refusal]:
+        """All answers of a round beside each other: those far above the middle are left out."""
+        uploads = [self._readable(one.upload) for one in answers if one.upload is not None]
+        far = iter(far_off(uploads, self._gate, summed=self.method.server_needs < Need.EACH))
+        return [(one, 0) if one.upload is None else one.without(next(far)) for one in answers]
 
     def _forms(self, server: Server, round: int) -> dict[str, Form]:
         """What one client's upload must look like when it arrives."""
@@ -201,11 +232,14 @@ class FlowerEngine:
         dense = {name: value if each else Summed(value) for name, value in found.items() if name not in rows}
         n_rows = self.problem.n_items if rows else 0
         upload = Upload(ids, dense, rows, torch.arange(n_rows).expand(len(ids), -1), weight)
-        readable = upload if self._inbound.readable else replace(upload, dense={}, rows={})  # weights always are
-        good = admissible(readable, self._gate)
+        good = admissible(self._readable(upload), self._gate)
         if not good.any() or not (each or good.all()):  # a sum stands or falls as a whole
             raise Refusal("norm")
         return upload if good.all() else choose(upload, good)
+
+    def _readable(self, upload: Upload) -> Upload:
+        """What the server can judge of it: weights always."""
+        return upload if self._inbound.readable else replace(upload, dense={}, rows={})
 
     def ranks(self, server: Server, held_out: str, against: str) -> Ranks:
         """Let every node rank for its own clients; two numbers per client come back."""
