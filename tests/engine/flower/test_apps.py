@@ -25,6 +25,7 @@ from fedrecgel.engine.flower.apps import GridCourier, client_app, from_records, 
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Courier, Letter, Lost
 from fedrecgel.runs.flower import serve, work_of
+from fedrecgel.runs.policy import read_policy
 from fedrecgel.runs.result import open_run
 
 SPLIT = random_split(n_users=14, n_items=130)
@@ -41,7 +42,7 @@ class LoopGrid(Grid):
     """A grid that calls the client's app at once; node 5 is dead, node 6 sends rubbish, node 7 was given up."""
 
     def __init__(self, shards: Path, n_nodes: int) -> None:
-        self.app = client_app(work_of)
+        self.app = client_app(work_of, read_policy)
         self.contexts = {
             node: Context(1, node, {"partition-id": node}, RecordDict(), {"shards": str(shards)})
             for node in range(n_nodes)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 from fedrecgel.engine.flower import processes
 from fedrecgel.engine.flower.processes import end, environment, free_port, keep_node, node_command, program
-from fedrecgel.engine.flower.superlink import FAILED, Connection, write_app
+from fedrecgel.engine.flower.superlink import FAILED, ORDER, Connection, write_app
 from fedrecgel.errors import ConfigError, RunError
 
 CHILD = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(99)"
@@ -22,15 +23,23 @@ print(child.pid, flush=True)
 
 
 def test_the_app_that_travels_is_a_door_into_the_package(tmp_path: Path) -> None:
-    write_app(tmp_path, {"config": '{"a": "ü"}', "resume": False})
+    write_app(tmp_path)
     about = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))
     assert about["project"]["dependencies"] == []  # nothing is installed on the way
     app = about["tool"]["flwr"]["app"]
-    assert app["config"] == {"config": '{"a": "ü"}', "resume": False}
+    assert app["config"] == ORDER
     for reference in app["components"].values():
         module, _, name = reference.partition(":")
         text = tmp_path.joinpath(*module.split(".")).with_suffix(".py").read_text()
-        assert f"{name} = " in text
+        assert name in _names(text)
+
+
+def _names(text: str) -> set[str]:
+    """What a module defines or imports."""
+    tree = ast.parse(text).body
+    imported = {alias.name for node in tree if isinstance(node, ast.ImportFrom) for alias in node.names}
+    targets = {target for node in tree if isinstance(node, ast.Assign) for target in node.targets}
+    return imported | {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def test_telemetry_is_off_and_flowers_files_are_in_our_folder(tmp_path: Path) -> None:
@@ -56,12 +65,13 @@ def test_a_missing_flower_says_what_to_install(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_node_is_not_started_without_tls_by_accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "program", lambda name: name)
-    settings = {"key": tmp_path / "key", "port": 1, "retries": None}
+    settings = {"policy": tmp_path / "policy.toml", "key": tmp_path / "key", "port": 1, "retries": None}
     safe = node_command(tmp_path, "host:1", certificate=tmp_path / "ca.crt", **settings)  # type: ignore[arg-type]
     assert "--insecure" not in safe
-    assert f'shard="{tmp_path}"' in safe
-    unsafe = node_command(tmp_path, "host:1", certificate=None, key=None, port=None, retries=3)
+    assert f'shard="{tmp_path}" policy="{tmp_path / "policy.toml"}"' in safe
+    unsafe = node_command(tmp_path, "host:1", policy=None, certificate=None, key=None, port=None, retries=3)
     assert "--insecure" in unsafe
+    assert f'shard="{tmp_path}"' in unsafe
 
 
 def _answering(monkeypatch: pytest.MonkeyPatch, *answers: str) -> Connection:

@@ -8,6 +8,7 @@ the same state as the first time, and files of rounds the server has taken back 
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import torch
@@ -21,6 +22,7 @@ from fedrecgel.tensors import Ids
 
 MERGE_AT = 8
 """So many settled files become one."""
+DAY = 86_400.0
 
 
 class DiskStore(ClientStore):
@@ -70,10 +72,33 @@ class DiskStore(ClientStore):
         return torch.tensor(sorted({user for ids in self._known for user in ids.tolist()}), dtype=torch.int64)
 
     def _save(self, round: int, ids: Ids) -> None:
-        for stale in self._folder.glob(f".*{TEMPORARY}"):  # of a process that was killed while writing
-            shutil.rmtree(stale, ignore_errors=True)
+        _clear(self._folder)
         path = self._folder / f"round-{round:08d}.safetensors"
         write_tensors(path, {"ids": ids, **self.read(ids).pack()}, {"round": round})
+
+
+def sweep(state: Path, keep_days: float) -> list[str]:
+    """Delete what runs left that nobody touched for so many days, and half-written files; the names of those runs.
+
+    Only folders directly in `state` are looked at, and links in it are left alone.
+    """
+    gone = []
+    for folder in sorted(state.iterdir()) if state.is_dir() else []:
+        if folder.is_symlink() or not folder.is_dir():
+            continue
+        touched = max(path.lstat().st_mtime for path in (folder, *folder.iterdir()))
+        if folder.name.endswith(TEMPORARY) or touched < time.time() - keep_days * DAY:
+            shutil.rmtree(folder, ignore_errors=True)
+            gone.append(folder.name)
+            continue
+        _clear(folder)
+    return gone
+
+
+def _clear(folder: Path) -> None:
+    """Remove what a process that was killed while writing left."""
+    for stale in folder.glob(f".*{TEMPORARY}"):
+        shutil.rmtree(stale, ignore_errors=True)
 
 
 def _round_of(path: Path) -> int:

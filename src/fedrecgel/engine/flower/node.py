@@ -1,7 +1,8 @@
 """What a node does with a letter: introduce itself, prepare a round, train some of its users, rank for them.
 
 It is the local engine over the users of one shard. What it sends is what the method declares and no more, through the
-device half of the channel: the sum over its users where the server needs a sum, else one whole table per user.
+device half of the channel: the sum over its users where the server needs a sum, else one whole table per user. Outside
+a simulation its own policy decides first.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ import torch
 from fedrecgel.channels.base import Channel, Preparation, RoundSetup
 from fedrecgel.data.federation import Federation, SamplingSettings
 from fedrecgel.draws import Draws
-from fedrecgel.engine.flower.disk import DiskStore
+from fedrecgel.engine.flower.disk import DiskStore, sweep
 from fedrecgel.engine.flower.exchange import keep, take
+from fedrecgel.engine.flower.ledger import spend
 from fedrecgel.engine.flower.outgoing import Outgoing
+from fedrecgel.engine.flower.policy import Policy
 from fedrecgel.engine.flower.shard import DATA, Shard, read_shard
 from fedrecgel.engine.flower.wire import Letter, unpack_download
 from fedrecgel.engine.gate import GateSettings
@@ -45,14 +48,20 @@ class Work:
     channel: Channel
     selects: bool
     """Whether an earlier round may be reported, so that the state after it must be kept."""
+    fingerprint: str = ""
+    """Of all settings that shape a round, by which a policy knows a run."""
 
 
 class Node:
     """The users of one shard."""
 
-    def __init__(self, place: Path, work_of: Callable[[str], Work], *, simulated: bool = True) -> None:
+    def __init__(
+        self, place: Path, work_of: Callable[[str], Work], *, simulated: bool = True, policy: Policy | None = None
+    ) -> None:
+        """In a simulation nothing limits the server, which is the user's own; elsewhere a policy does, always."""
         self._folder = place.parent if place.name == DATA else place
-        self._work_of, self._simulated = work_of, simulated
+        self._work_of = work_of
+        self._policy = None if simulated else policy or Policy()
 
     def answer(self, kind: str, letter: Letter) -> Letter:
         """Do what a letter asks for: "hello", "prepare", "train" or "rank"."""
@@ -62,25 +71,34 @@ class Node:
         strangers = int((~torch.isin(letter.tensors["ids"], shard.users)).sum())
         if strangers:
             raise DataError(f"A node should host every client it is asked for. {strangers} of these live elsewhere.")
-        if not self._simulated:
-            _refuse_files(letter.about["work"])
+        policy = self._policy
+        if policy is not None:
+            _check_name(policy, letter.about["work"])
         work = self._work_of(letter.about["work"])
+        if policy is not None:
+            policy.check_work(work.method, work.channel.name, work.fingerprint)
+            if kind != "rank":
+                policy.check_cohort(work.method, letter.tensors["ids"], len(shard.users))
         draws = Draws(work.seed, secret=token_hex(16))
         problem = Problem(shard.split.n_users, shard.split.n_items, work.dtype)
         folder, rounds = shard.state / _folder_name(letter.about["run"]), letter.about["round"]
         if kind == "prepare":
             return _prepare(work, draws, folder, problem, letter)
+        if policy is not None:
+            spend(shard.folder, policy, kind, letter)
+            if not folder.exists():
+                sweep(shard.state, policy.keep_days)
         store = DiskStore(folder, work.method, problem, draws, rounds=rounds)
         federation = Federation(shard.split, work.sampling, work.dtype)
         engine = LocalEngine(work.method, federation, work.channel, store, draws, work.local, work.gate)
         if kind == "train":
             if not work.selects:
                 store.merge()
-            return _train(engine, store, folder, letter)
+            return _train(engine, store, folder, letter, policy)
         return _rank(engine, letter)
 
 
-def _refuse_files(work: str) -> None:
+def _check_name(policy: Policy, work: str) -> None:
     """A server in the simulation is the user who wrote the file; elsewhere it must not choose what a node imports."""
     name = str(json.loads(work)["method"]["name"])
     if is_outside(name):
@@ -88,6 +106,7 @@ def _refuse_files(work: str) -> None:
             f"A node runs methods that are installed on it. Found '{method_label(name)}' in a file: install it as a "
             f"package that announces it under the entry-point group '{GROUP}'."
         )
+    policy.check_name(name)
 
 
 def _prepare(work: Work, draws: Draws, folder: Path, problem: Problem, letter: Letter) -> Letter:
@@ -99,7 +118,7 @@ def _prepare(work: Work, draws: Draws, folder: Path, problem: Problem, letter: L
     return Letter({"round": setup.round, "message": given.public.hex()})
 
 
-def _train(engine: LocalEngine, store: DiskStore, folder: Path, letter: Letter) -> Letter:
+def _train(engine: LocalEngine, store: DiskStore, folder: Path, letter: Letter, policy: Policy | None) -> Letter:
     """One round of the clients asked for; their state is on disk before anything is sent."""
     method, channel, asked = engine.method, engine.channel, letter.tensors["ids"]
     setup = _setup(method, engine.federation.n_items, letter)
@@ -109,6 +128,8 @@ def _train(engine: LocalEngine, store: DiskStore, folder: Path, letter: Letter) 
         secrets[participant] = take(folder, setup.round, participant)
     outgoing = Outgoing(engine.devices, setup, participant, secrets, weighted=not channel.server().readable)
     trained = engine.train_with(unpack_download(letter.tensors), asked, setup.round, outgoing)
+    if policy is not None:
+        policy.check_sum(trained.n_answers)
     loss = None if trained.loss is None else float(trained.loss) * trained.n_answers
     about: dict[str, Any] = {"round": setup.round, "loss": loss, "refused": dict(trained.refused)}
     store.commit()

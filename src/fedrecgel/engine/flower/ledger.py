@@ -1,0 +1,107 @@
+"""The ledger: which letters a node has answered lately, on its own disk.
+
+A server names its runs as it likes, so letters are counted over all of them. Letters count, not users: a letter about
+one user costs as much as one about all. A letter that comes again, after a kill on either side, is answered again and
+costs nothing, because it teaches nothing new.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from time import time
+
+import msgspec
+import torch
+from filelock import FileLock
+from torch import Tensor
+
+from fedrecgel.engine.flower.policy import Policy
+from fedrecgel.engine.flower.wire import Letter
+from fedrecgel.errors import PolicyError, StorageError
+from fedrecgel.storage import write_text
+from fedrecgel.tensors import Tensors
+
+FILE = "ledger.json"
+DAY = 86_400.0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A letter that was answered."""
+
+    at: float
+    """Seconds since 1970, by the node's clock."""
+    kind: str
+    """The key of the policy that limits it."""
+    run: str
+    round: int
+    users: str
+    """A hash of the users it named."""
+    letter: str
+    """A hash of all it said."""
+
+
+def spend(folder: Path, policy: Policy, kind: str, letter: Letter) -> None:
+    """Note a letter on disk before it is answered.
+
+    Raises:
+        PolicyError: the budget of its kind is spent, or the same round was answered for other users.
+        StorageError: the file cannot be read or written; then nothing is answered.
+    """
+    with FileLock(folder / f".{FILE}.lock"):
+        _spend(folder / FILE, policy, _entry(kind, letter))
+
+
+def _entry(kind: str, letter: Letter) -> Entry:
+    budget = "rounds"
+    if kind == "rank":
+        budget = "full_rankings" if letter.about["against"] == "catalogue" else "rankings"
+    users = _digest({}, {"ids": letter.tensors["ids"].sort().values})
+    about = letter.about
+    return Entry(time(), budget, str(about["run"]), int(about["round"]), users, _digest(about, letter.tensors))
+
+
+def _spend(place: Path, policy: Policy, new: Entry) -> None:
+    known = [entry for entry in _read(place) if entry.at > new.at - policy.days * DAY]
+    alike = [entry for entry in known if entry.kind == new.kind]
+    if new.letter in (entry.letter for entry in alike):
+        return
+    if new.kind == "rounds":
+        for entry in alike:
+            if (entry.run, entry.round) == (new.run, new.round) and entry.users != new.users:
+                raise PolicyError(
+                    f"Round {new.round + 1} of this run was answered for other users: the two sums could be subtracted "
+                    f"from each other. Start the run again under another --out."
+                )
+    limit = getattr(policy, new.kind)
+    if len(alike) >= limit:
+        raise PolicyError(
+            f"This node answers {limit} letters of this kind in {policy.days:g} days (policy.{new.kind}), and has. "
+            f"Wait, or raise the limit in the file that --policy names."
+        )
+    write_text(place, json.dumps([asdict(entry) for entry in [*known, new]]))
+
+
+def _read(place: Path) -> list[Entry]:
+    if not place.exists():
+        return []
+    try:
+        return msgspec.json.decode(place.read_bytes(), type=list[Entry])
+    except (OSError, msgspec.DecodeError) as error:  # nothing is answered: an empty ledger would be a fresh budget
+        raise StorageError(f"'{place}' should list the letters this node has answered: {error}. Restore it.") from error
+
+
+def _digest(about: Mapping[str, object], tensors: Tensors) -> str:
+    found = sha256(json.dumps(about, sort_keys=True).encode())
+    for name, value in sorted(tensors.items()):
+        found.update(f"{name}:{value.dtype}:{tuple(value.shape)};".encode())
+        found.update(_bytes(value))
+    return found.hexdigest()
+
+
+def _bytes(value: Tensor) -> bytes:
+    return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

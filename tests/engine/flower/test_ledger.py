@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedrecgel.engine.flower import ledger
+from fedrecgel.engine.flower.ledger import FILE, spend
+from fedrecgel.engine.flower.policy import Policy
+from fedrecgel.engine.flower.wire import Letter
+from fedrecgel.errors import PolicyError, StorageError
+
+
+def letter(round: int, run: str = "a-run", items: torch.Tensor | None = None) -> Letter:
+    return Letter(
+        {"run": run, "round": round},
+        {"ids": torch.arange(12), "shared/items": torch.zeros(0) if items is None else items},
+    )
+
+
+def test_letters_are_counted_over_all_runs_within_the_period(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, now = Policy(rounds=2, days=1.0), 1e9
+    monkeypatch.setattr(ledger, "time", lambda: now)
+    spend(tmp_path, policy, "train", letter(0))
+    spend(tmp_path, policy, "train", letter(0, "another"))
+    with pytest.raises(PolicyError, match=r"answers 2 letters of this kind in 1 days \(policy.rounds\)"):
+        spend(tmp_path, policy, "train", letter(0, "a-third"))
+    now += 86_401.0
+    spend(tmp_path, policy, "train", letter(0, "a-third"))
+    assert len(json.loads((tmp_path / FILE).read_text())) == 1  # it does not grow for ever
+
+
+def test_a_letter_that_comes_again_costs_nothing(tmp_path: Path) -> None:
+    policy, items = Policy(rounds=1), torch.zeros(4, 3)
+    for _ in range(3):
+        spend(tmp_path, policy, "train", letter(0, items=items))
+    with pytest.raises(PolicyError, match=r"policy\.rounds"):
+        spend(tmp_path, policy, "train", letter(0, items=items + 1))
+
+
+def test_a_refused_letter_is_not_counted(tmp_path: Path) -> None:
+    policy = Policy(rounds=1)
+    spend(tmp_path, policy, "train", letter(0))
+    before = (tmp_path / FILE).read_bytes()
+    with pytest.raises(PolicyError):
+        spend(tmp_path, policy, "train", letter(1))
+    assert (tmp_path / FILE).read_bytes() == before
+
+
+@given(st.binary(max_size=60).filter(lambda content: content.strip() != b"[]"))
+def test_a_damaged_ledger_is_no_fresh_budget(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    folder = tmp_path_factory.mktemp("node")
+    (folder / FILE).write_bytes(content)
+    with pytest.raises(StorageError, match="should list the letters"):
+        spend(folder, Policy(), "train", letter(0))
