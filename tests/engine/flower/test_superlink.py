@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -11,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from fedrecgel.engine.flower import processes
-from fedrecgel.engine.flower.processes import end, environment, free_port, keep_node, node_command, program
+from fedrecgel.engine.flower.processes import (
+    end,
+    environment,
+    free_port,
+    keep_node,
+    node_command,
+    node_environment,
+    program,
+)
 from fedrecgel.engine.flower.superlink import FAILED, ORDER, Connection, write_app
 from fedrecgel.errors import ConfigError, RunError
 
@@ -114,6 +123,37 @@ def test_nothing_that_was_started_is_left(monkeypatch: pytest.MonkeyPatch) -> No
     while processes._alive(child):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_what_a_node_starts_ends_with_it_however_it_went() -> None:
+    """Deaf to interrupts, as a process in a long computation is."""
+    psutil = pytest.importorskip("psutil", reason="needs the extra 'flower'")
+    deaf = f"from {processes.__name__} import die_with_parent; import signal; die_with_parent(signal.SIGKILL); {CHILD}"
+    family = FAMILY.replace(repr(CHILD), repr(f"{deaf}".replace("time.sleep", "print(1, flush=True); time.sleep")))
+    process = subprocess.Popen([sys.executable, "-c", family], start_new_session=True, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    child = psutil.Process(int(process.stdout.readline()))
+    assert process.stdout.readline() == b"1\n"  # it has asked the kernel
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    deadline = time.monotonic() + 30
+    while processes._alive(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_whatever_a_server_asks_a_node_to_start_is_ours(tmp_path: Path) -> None:
+    flower = pytest.importorskip("flwr.supercore.constant", reason="needs the extra 'flower'")
+    path = node_environment(tmp_path)["PATH"]
+    for name in {*flower.TASK_TYPE_TO_COMMAND.values()}:
+        found = shutil.which(name, path=path)
+        assert found == str(tmp_path / "bin" / name)
+        assert "fedrecgel.runs.node_app" in Path(found).read_text()
+    starter = shutil.which("flower-superexec", path=path)
+    assert starter == str(tmp_path / "bin" / "flower-superexec")
+    said = subprocess.run([starter, "--help"], capture_output=True, text=True, check=True).stdout
+    assert "Run Flower SuperExec" in said
 
 
 def test_a_node_that_is_still_counted_as_present_is_started_again(

@@ -34,6 +34,8 @@ POLL_SECONDS = 0.2
 BFLOAT16 = ":bfloat16"
 BUNDLE_BYTES = 1 << 20
 """More than any bundle of ours holds, unpacked."""
+MANIFEST = ".info/CONTENT"
+"""Flower's own list of what is in a bundle."""
 
 log = logging.getLogger("flwr")  # what this logger writes is kept with the run
 
@@ -175,19 +177,13 @@ def answer_one_message(app: ClientApp) -> None:
     import_module("flwr.supernode.cli").flwr_clientapp()
 
 
-def start_answers() -> None:
-    """The process below a node that starts one for every message."""
-    import_module("flwr.supercore.cli").flower_superexec()
-
-
 def check_bundle(content: bytes) -> None:
     """Refuse a bundle that is not the one this package makes; it is compared, never unpacked to disk.
 
     Raises:
         PolicyError: it is another one.
     """
-    files = {name: text.encode() for name, text in app_files().items()}
-    known, found = bundle_hash(import_module("flwr.cli.build").build_fab_from_files(files)[0]), bundle_hash(content)
+    known, found = _hash({name: text.encode() for name, text in app_files().items()}), bundle_hash(content)
     if found != known:
         log.warning("Refused a run whose app is not this package's: SHA-256 %s, not %s", found, known)
         raise PolicyError(
@@ -200,12 +196,15 @@ def bundle_hash(content: bytes) -> str:
     """SHA-256 of the files in a bundle: how they are compressed depends on the machine."""
     try:
         with zipfile.ZipFile(BytesIO(content)) as bundle:
-            parts = bundle.infolist()
-            if len(content) > BUNDLE_BYTES or sum(part.file_size for part in parts) > BUNDLE_BYTES:
+            if sum(part.file_size for part in bundle.infolist()) > BUNDLE_BYTES:
                 return "of something larger"
-            hashes = sorted([part.filename, sha256(bundle.read(part)).hexdigest()] for part in parts)
+            return _hash({name: bundle.read(name) for name in bundle.namelist() if name != MANIFEST})
     except Exception:  # whatever a hostile archive makes the reader raise
         return "of something unreadable"
+
+
+def _hash(files: Mapping[str, bytes]) -> str:
+    hashes = sorted([name, sha256(content).hexdigest()] for name, content in files.items())
     return sha256(json.dumps(hashes).encode()).hexdigest()
 
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from fedrecgel.errors import ConfigError, RunError
-from fedrecgel.storage import write_text
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -67,13 +66,20 @@ def node_environment(home: Path) -> dict[str, str]:
     """
     place = home / "bin"
     place.mkdir(parents=True, exist_ok=True)
-    python = shlex.quote(sys.executable)
-    for name in (STARTER, *ANSWERERS):
-        script = place / name  # -P: the folder that a node is started in is no place to import from
-        write_text(script, f'#!/bin/sh\nexec {python} -P -m fedrecgel.runs.node_app {name} "$@"\n')
-        script.chmod(0o755)
+    begin = f"from {__name__} import become; become({program(STARTER)!r})"
+    words = {STARTER: ["-c", begin]} | {name: ["-m", "fedrecgel.runs.node_app"] for name in ANSWERERS}
+    for name, chosen in words.items():  # -P: the folder that a node is started in is no place to import from
+        script = f'#!/bin/sh\nexec {shlex.join([sys.executable, "-P", *chosen])} "$@"\n'
+        (place / name).write_text(script, encoding="utf-8")
+        (place / name).chmod(0o755)
     found = environment(home)
     return {**found, "PATH": os.pathsep.join([str(place.resolve()), found["PATH"]])}
+
+
+def become(command: str) -> None:
+    """Go on as one of Flower's commands, which then ends with its parent."""
+    die_with_parent(signal.SIGKILL)
+    os.execv(command, [command, *sys.argv[1:]])
 
 
 def node_command(
