@@ -6,6 +6,8 @@
     wire.py       Letter: what travels, and the courier that carries it
     shard.py      the users a node hosts, as a folder on its disk
     disk.py       DiskStore: their private state, safe from kills
+    policy.py     what a node does for a server, decided on the node
+    ledger.py     which letters it answered lately: budgets that survive restarts
     node.py       what a node does with a letter: train, rank, introduce itself
     outgoing.py   what leaves a node
     exchange.py   what a node keeps secret between an exchange and the training that follows
