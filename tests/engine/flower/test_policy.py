@@ -50,9 +50,11 @@ def test_letters_for_one_user_each_give_away_every_history_without_a_policy_and_
     assert read_one_by_one(guarded(place, min_users=1), SPLIT, USERS) == len(USERS)  # whoever sets this wants it so
 
 
-def test_one_user_many_times_is_one_user(place: Path) -> None:
+@pytest.mark.parametrize("ids", [torch.tensor([7] * 10), torch.arange(10.0), torch.arange(10)[:, None]])
+def test_one_user_many_times_is_one_user(ids: torch.Tensor, place: Path) -> None:
+    asked = letter(USERS)
     with pytest.raises(PolicyError, match="name every user once"):
-        guarded(place).answer("train", letter([7] * 10))
+        guarded(place).answer("train", replace(asked, tensors={"ids": ids}))
 
 
 def test_sums_of_counts_cannot_be_subtracted_from_each_other(place: Path) -> None:
@@ -80,9 +82,9 @@ def test_a_round_is_answered_for_one_set_of_users(place: Path) -> None:
     node.answer("train", letter(USERS[1:20], FEDRECGEL, round=1, shared=down()))
 
 
-def test_a_sum_that_a_crafted_download_left_to_few_users_does_not_leave(place: Path) -> None:
-    """The gate drops uploads that are not finite; what is left must still hide each user."""
-    config = config_of(gate={"max_norm": 1e-12})  # plays a download that makes everybody's upload too long
+def test_a_sum_that_the_gate_left_to_few_users_does_not_leave(place: Path) -> None:
+    """The gate drops uploads that are too long or not finite; what is left must still hide each user."""
+    config = config_of(gate={"max_norm": 1e-12})  # the server's settings decide which uploads are too long
     node = guarded(place)
     with pytest.raises(PolicyError, match="After the gate, 0 are left"):
         node.answer("train", letter(USERS, json.dumps(config.to_dict()), shared=down()))

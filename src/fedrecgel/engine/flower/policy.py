@@ -7,10 +7,10 @@ from typing import Annotated
 
 import torch
 from msgspec import Meta
+from torch import Tensor
 
 from fedrecgel.errors import PolicyError
 from fedrecgel.methods.base import Method, Need
-from fedrecgel.tensors import Ids
 
 Letters = Annotated[int, Meta(ge=0)]
 Days = Annotated[float, Meta(gt=0)]
@@ -81,14 +81,14 @@ class Policy:
                 f"{fingerprint}: `fedrecgel node policy CONFIG` prints a policy for a config."
             )
 
-    def check_cohort(self, method: Method, ids: Ids, n_hosted: int) -> None:
+    def check_cohort(self, method: Method, ids: Tensor, n_hosted: int) -> None:
         """Refuse to train so few users together that their sum tells of each.
 
         Raises:
             PolicyError: too few, somebody twice, or not all where sums of some could be subtracted from each other.
         """
-        if len(torch.unique(ids)) != len(ids):
-            raise PolicyError("A letter should name every user once. It names some again.")
+        if ids.dim() != 1 or ids.dtype != torch.int64 or len(torch.unique(ids)) != len(ids):
+            raise PolicyError("A letter should name every user once, by a whole number. It does not.")
         if len(ids) < self.min_users:
             raise PolicyError(
                 f"At least policy.min_users = {self.min_users} users of this node train together. It was asked for "
