@@ -17,6 +17,28 @@ from fedrecgel.tensors import Tensors
 
 COUNTS = json.dumps(config_of("popularity").to_dict())
 """The method whose upload is the history itself."""
+APP = {
+    "client_app.py": """import pathlib
+from flwr.clientapp import ClientApp
+
+pathlib.Path({place!r}).write_text("code of the server ran on the node")
+app = ClientApp()
+""",
+    "server_app.py": """import pathlib
+from flwr.app import Message, RecordDict
+from flwr.serverapp import ServerApp
+
+app = ServerApp()
+
+@app.main()
+def main(grid, context):
+    letters = [Message(RecordDict(), dst_node_id=node, message_type="query") for node in grid.get_node_ids()]
+    replies = grid.send_and_receive(letters, timeout=100)
+    said = [str(reply.error.reason) if reply.has_error() else "it answered" for reply in replies]
+    pathlib.Path({answers!r}).write_text("\\n".join(said) + "\\nend")
+""",
+}
+"""An app that writes a file wherever it is imported, and one that asks every node to import it."""
 
 
 def letter(

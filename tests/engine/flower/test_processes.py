@@ -1,7 +1,4 @@
-"""Real processes on loopback: a simulation, and a deployment with TLS and node keys in which things are killed.
-
-Where nginx is installed, one of the nodes reaches the server through it, as deploy/ has it.
-"""
+"""Real processes on loopback: a simulation, and a TLS deployment in which things are killed, one node behind nginx."""
 
 from __future__ import annotations
 
@@ -24,6 +21,7 @@ from typing import NamedTuple
 import pytest
 import torch
 from tests.builders import random_interactions
+from tests.engine.flower.curious import APP
 
 from fedrecgel.engine.flower import processes, superlink
 from fedrecgel.engine.flower.processes import free_port
@@ -229,29 +227,6 @@ def test_a_failed_run_fails_with_the_words_of_the_node(deployment: Deployment, d
     assert "could not be written" in done.said
 
 
-HOSTILE = {
-    "client_app.py": """import pathlib
-from flwr.clientapp import ClientApp
-
-pathlib.Path({place!r}).write_text("code of the server ran on the node")
-app = ClientApp()
-""",
-    "server_app.py": """import pathlib
-from flwr.app import Message, RecordDict
-from flwr.serverapp import ServerApp
-
-app = ServerApp()
-
-@app.main()
-def main(grid, context):
-    letters = [Message(RecordDict(), dst_node_id=node, message_type="query") for node in grid.get_node_ids()]
-    replies = grid.send_and_receive(letters, timeout=100)
-    said = [str(reply.error.reason) if reply.has_error() else "it answered" for reply in replies]
-    pathlib.Path({answers!r}).write_text("\\n".join(said) + "\\nend")
-""",
-}
-
-
 @pytest.mark.xdist_group("deployment")
 def test_a_node_runs_no_app_but_its_own(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -259,7 +234,7 @@ def test_a_node_runs_no_app_but_its_own(
     """A server, or whoever reaches its Control routes, submits another program."""
     wait_for(lambda: all("SuperNode ID" in deployment.log(f"node-{number}") for number in range(3)))
     place, answers = tmp_path / "ran", tmp_path / "answers"
-    hostile = {name: text.format(place=str(place), answers=str(answers)) for name, text in HOSTILE.items()}
+    hostile = {name: text.format(place=str(place), answers=str(answers)) for name, text in APP.items()}
     monkeypatch.setattr(superlink, "APP", {**superlink.APP, **hostile})
     home = tmp_path / "home"
     home.mkdir()
@@ -278,7 +253,6 @@ def test_a_node_runs_no_app_but_its_own(
     ("route", "status"),
     [
         ("/v1/fleet/activate-node", 405),  # it is there, and is not for reading
-        ("/v1/control/list-runs", 403),
         ("/v1/control/start-run", 403),
         ("/v1/runtime/acquire-task", 403),
         ("/v1/fleet/../control/list-runs", 403),
