@@ -6,6 +6,10 @@
 # ca.key signs further certificates: keep it off the server. A node gets ca.crt and its own key, nothing else.
 set -euo pipefail
 dir="$1" hosts="${2:-DNS:localhost,IP:127.0.0.1}" nodes="${3:-3}"
+case ",$hosts," in
+  *,IP:127.0.0.1,*) ;;
+  *) hosts="$hosts,DNS:localhost,IP:127.0.0.1" ;;  # commands and the proxy dial the server on its own machine
+esac
 umask 077
 mkdir -p "$dir"
 cd "$dir"

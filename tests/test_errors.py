@@ -8,7 +8,7 @@ from fedrecgel.errors import FedrecgelError, InputError, RunError, unknown
 
 def test_exit_codes_tell_wrong_input_from_a_failed_run() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
-    assert len(kinds) == 9
+    assert len(kinds) == 10
     for kind in kinds:
         assert issubclass(kind, FedrecgelError)
         assert kind.exit_code == (2 if issubclass(kind, InputError) else 1)

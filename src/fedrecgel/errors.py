@@ -7,6 +7,7 @@
     │   ├── DataError            a file, a column, an id, a checksum, too few users or items
     │   ├── ConfigError          an unknown key, data set or method; a value out of range
     │   ├── PrivacyError         a method needs to see more than the channel reveals
+    │   ├── PolicyError          a node's own policy does not allow what a server asks for
     │   └── RunFolderError       an output folder that belongs to another run, a foreign checkpoint
     └── RunError                 the run itself failed; exit code 1
         ├── StorageError         a full disk, a truncated checkpoint
@@ -44,6 +45,10 @@ class ConfigError(InputError):
 
 class PrivacyError(InputError):
     """A method that needs more than its channel reveals."""
+
+
+class PolicyError(InputError):
+    """A request that a node's own policy does not allow."""
 
 
 class RunFolderError(InputError):

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from tests.builders import random_interactions
 
 from fedrecgel.cli.main import main
+from fedrecgel.engine.flower.policy import Policy
+from fedrecgel.runs.config import from_dict
+from fedrecgel.runs.flower import work_of
+from fedrecgel.runs.policy import read_policy
 
 
 @pytest.fixture
@@ -41,6 +47,50 @@ def test_a_node_is_safe_or_says_that_it_is_not(
 def test_a_node_needs_a_shard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["node", "--shard", str(tmp_path), "--insecure"]) == 2
     assert "A shard should be a folder" in capsys.readouterr().err
+
+
+def test_a_node_that_hosts_few_users_must_be_told_so(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["node", "--shard", str(shards / "node-0"), "--insecure"]) == 2
+    assert "at least policy.min_users = 10 users" in capsys.readouterr().err
+
+
+def test_the_printed_policy_is_the_default_and_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["node", "policy"]) == 0
+    place = tmp_path / "policy.toml"
+    place.write_text(capsys.readouterr().out)
+    assert read_policy(str(place)) == Policy() == read_policy("")
+    assert all(f"\n{entry.name} = " in place.read_text() for entry in fields(Policy))
+
+
+def test_a_policy_for_one_run_can_be_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["node", "policy", "--set", "method.name=fedmf"]) == 0
+    place = tmp_path / "policy.toml"
+    place.write_text(capsys.readouterr().out)
+    policy = read_policy(str(place))
+    assert policy.methods == ("fedmf", "popularity")
+    run = from_dict({"method": {"name": "fedmf"}, "run": {"engine": "flower", "rounds": 7}})
+    assert work_of(json.dumps(run.to_dict())).fingerprint == policy.runs[0]  # rounds have a limit of their own
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[policy]\nmin_user = 3\n", "Unknown key 'min_user' in [policy]. Did you mean 'min_users'?"),
+        ("[polcy]\n", "Unknown section 'polcy'"),
+        ("min_users = 3\n", "Unknown section 'min_users'"),
+        ("policy = 3\n", "should be a table"),
+        ("[policy]\nmin_users = 0\n", "policy.min_users cannot be 0"),
+        ("[policy]\nmethods = 'fedmf'\n", "policy.methods cannot be 'fedmf'"),
+        ("[policy", "cannot be read"),
+    ],
+)
+def test_a_wrong_policy_starts_no_node(
+    text: str, message: str, shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "policy.toml"
+    place.write_text(text)
+    assert main(["node", "--shard", str(shards / "node-0"), "--insecure", "--policy", str(place)]) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,24 @@
-"""`fedrecgel node`: serve the users of one shard, until stopped."""
+"""`fedrecgel node`: serve the users of one shard, until stopped, by the rules of a policy."""
 
 from __future__ import annotations
 
 import signal
 import sys
+import textwrap
 from argparse import ArgumentParser, Namespace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import tomli_w
+
+from fedrecgel.cli.common import add_set_option, config_of, field_docs
 from fedrecgel.errors import ConfigError
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
+
+    from fedrecgel.engine.flower.policy import Policy
 
     Subparsers = _SubParsersAction[ArgumentParser]
 
@@ -24,7 +31,10 @@ def add_parser(subparsers: Subparsers) -> None:
         description="Start a Flower SuperNode that hosts the users of one shard. Their data and private state stay in "
         "the shard's folder. See docs/deploy.md.",
     )
-    parser.add_argument("--shard", required=True, metavar="FILE|DIR", help="a folder that `fedrecgel data shard` made")
+    parser.add_argument("--shard", metavar="FILE|DIR", help="a folder that `fedrecgel data shard` made")
+    parser.add_argument(
+        "--policy", metavar="TOML", help="what this node does for a server; see `fedrecgel node policy`"
+    )
     parser.add_argument("--superlink", default="127.0.0.1:8000", metavar="HOST:PORT", help="where the server is")
     parser.add_argument("--certificate", metavar="PEM", help="the authority that signed the server's certificate")
     parser.add_argument("--key", metavar="FILE", help="this node's private key; its public half is known to the server")
@@ -39,30 +49,76 @@ def add_parser(subparsers: Subparsers) -> None:
         help="keep trying while the server refuses this node (default 90): a killed one counts as present for a minute",
     )
     parser.set_defaults(run=run_node)
+    actions = parser.add_subparsers(dest="action", metavar="policy")
+    policy = actions.add_parser("policy", help="print a policy file to begin with: the default, or one for one run")
+    policy.add_argument("config", nargs="?", metavar="CONFIG", help="a TOML file: allow this run alone")
+    add_set_option(policy)
+    policy.set_defaults(run=run_policy)
 
 
 def run_node(args: Namespace) -> int:
     """Run the node."""
+    if args.shard is None:
+        raise ConfigError("A node needs --shard: a folder that `fedrecgel data shard` made.")
     if args.insecure == (args.certificate is not None):
         raise ConfigError("A node needs --certificate, or --insecure for a trial on one machine. Give one of them.")
     if args.insecure and args.key:
         raise ConfigError("A key is worth nothing without TLS. Give --certificate with --key.")
-    for path in (args.certificate, args.key):
+    for path in (args.certificate, args.key, args.policy):
         if path is not None and not Path(path).is_file():
             raise ConfigError(f"There is no file '{path}'.")
-    from fedrecgel.engine.flower.processes import environment, keep_node, node_command
-    from fedrecgel.engine.flower.shard import read_shard  # here, because it imports torch
+    from fedrecgel.engine.flower.disk import sweep  # here, because it imports torch
+    from fedrecgel.engine.flower.processes import keep_node, node_command, node_environment
+    from fedrecgel.engine.flower.shard import read_shard
+    from fedrecgel.runs.policy import read_policy
 
-    shard = read_shard(Path(args.shard))
-    certificate, key = (Path(path) if path else None for path in (args.certificate, args.key))
+    policy, shard = read_policy(args.policy or ""), read_shard(Path(args.shard))
+    policy.check_host(len(shard.users))
+    certificate, key, rules = (Path(path) if path else None for path in (args.certificate, args.key, args.policy))
     command = node_command(
-        shard.folder, args.superlink, certificate=certificate, key=key, port=args.port, retries=args.retries
+        shard.folder,
+        args.superlink,
+        policy=rules,
+        certificate=certificate,
+        key=key,
+        port=args.port,
+        retries=args.retries,
     )
-    home = shard.folder / "flower"
-    home.mkdir(exist_ok=True)
-    print(f"Hosting {len(shard.users):,} users of {shard.facts['name']}; state in {shard.state}", file=sys.stderr)
+    env = node_environment(shard.folder / "flower")
+    _say(f"Hosting {len(shard.users):,} users of {shard.facts['name']}; state in {shard.state}\n")
+    if rules is None:
+        _say(f"No --policy: {_in_words(policy)} `fedrecgel node policy` prints a file to change that.\n")
+    for name in sweep(shard.state, policy.keep_days):
+        _say(f"Deleted what run {name} left: nobody touched it for {policy.keep_days:g} days.\n")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the node below, too
-    return keep_node(command, environment(home), _say, args.wait)
+    return keep_node(command, env, _say, args.wait)
+
+
+def run_policy(args: Namespace) -> int:
+    """Print a policy file with every key, its default and what it means."""
+    from fedrecgel.engine.flower.policy import Policy
+    from fedrecgel.runs.policy import policy_for
+
+    policy = Policy()
+    if args.config or args.assignments:
+        args.engine = "flower"
+        policy = policy_for(config_of(args))
+    docs = field_docs(Policy)
+    lines = ["# What this node does for a server: fedrecgel node --policy THIS_FILE ...", "[policy]"]
+    for key, value in asdict(policy).items():
+        lines += textwrap.wrap(docs[key], 100, initial_indent="# ", subsequent_indent="# ")
+        lines.append(tomli_w.dumps({key: value}).strip())
+    print("\n".join(lines))
+    return 0
+
+
+def _in_words(policy: Policy) -> str:
+    """What a node obeys, for the one who starts it."""
+    return (
+        f"this node trains any installed method that needs sums only, for at least {policy.min_users} users together; "
+        f"in {policy.days:g} days it answers {policy.rounds:,} training letters, {policy.rankings} for ranks among "
+        f"candidates and {policy.full_rankings} for ranks in the catalogue."
+    )
 
 
 def _say(line: str) -> None:

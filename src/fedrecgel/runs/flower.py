@@ -32,7 +32,7 @@ from fedrecgel.errors import ConfigError, RunError, StorageError
 from fedrecgel.methods import method_label
 from fedrecgel.methods.base import Method, Problem
 from fedrecgel.runs.config import Config, from_dict
-from fedrecgel.runs.folder import RunFolder, run_fingerprint
+from fedrecgel.runs.folder import FREE_TO_CHANGE, RunFolder, run_fingerprint, settings_fingerprint
 from fedrecgel.runs.host import Host
 from fedrecgel.runs.result import Result, open_run
 from fedrecgel.runs.training import Interrupted, Line, train_config
@@ -58,6 +58,7 @@ def work_of(text: str) -> Work:
         config.gate,
         config.channel(),
         selects=config.evaluation.selection != "last",
+        fingerprint=settings_fingerprint(config.to_dict(), FREE_TO_CHANGE),
     )
 
 

@@ -19,8 +19,9 @@ from fedrecgel.runs.reference import WITHHELD, has_reference, reference_sends
 if TYPE_CHECKING:
     from fedrecgel.runs.training import Training
 
-ALSO_LEAVES = {"local": frozenset[str](), "flower": frozenset({"clients", "loss", "rank", "refused"})}
-"""What no method declares: whom a node hosts and who took part, the sum of losses, ranks, what its gate left out."""
+ALSO_LEAVES = {"local": frozenset[str](), "flower": frozenset({"clients", "loss", "rank", "refused", "since"})}
+"""What no method declares: whom a node hosts and who took part, the sum of losses, ranks, what its gate left out,
+since which round it takes part."""
 
 
 def summarise(

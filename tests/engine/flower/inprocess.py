@@ -11,17 +11,22 @@ import torch
 
 from fedrecgel.data.split import Split
 from fedrecgel.engine.flower.node import Node
+from fedrecgel.engine.flower.policy import Policy
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
 from fedrecgel.errors import FedrecgelError
+from fedrecgel.methods import METHODS
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.flower import serve, work_of
 from fedrecgel.runs.folder import RunFolder
+from fedrecgel.runs.reference import WITHHELD
 from fedrecgel.runs.result import Result, open_run
 
 Tamper = Callable[[int, str, Letter], list[Letter | Lost]]
 """What arrives instead of a node's answer."""
 
+OPEN = Policy(methods=tuple(METHODS), min_users=1)
+"""The policy of a node that hosts a handful of users and answers every method."""
 TINY = {"gmf_dim": 4, "mlp_dim": 6, "fraction": 0.5}
 
 
@@ -39,7 +44,7 @@ class InProcess:
         """Nodes 100, 101, ...; some of them made otherwise, as those that play faults; real ones have secrets."""
         made = faulty or {}
         self._nodes = {
-            number: made[number](place) if number in made else Node(place, work_of, simulated=simulated)
+            number: made[number](place) if number in made else Node(place, work_of, simulated=simulated, policy=OPEN)
             for number, place in enumerate(places, start=100)
         }
         self.keys = {number: f"key {number}" for number in self._nodes}
@@ -96,6 +101,11 @@ def served(
     }
     serve(courier, order)
     return open_run(folder)
+
+
+def warnings_of(result: Result) -> list[str]:
+    """What a run warns of, beside the popularity row that all runs on nodes withhold."""
+    return [sentence for sentence in result.summary["warnings"] if sentence != WITHHELD]
 
 
 def shards_in(folder: Path) -> Path:

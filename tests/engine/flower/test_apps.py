@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tests.builders import random_split
+from tests.engine.flower.curious import letter
 from tests.engine.flower.inprocess import config_of
 from tests.extension.test_channel import Mine
 
@@ -18,16 +19,28 @@ pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.cli.build import build_fab_from_files
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 from tests.engine.flower.runtime import Change, LocalGrid, Runtime, as_it_is, with_body
 
 from fedrecgel.channels.registry import CHANNELS
 from fedrecgel.engine.flower import apps
-from fedrecgel.engine.flower.apps import GridCourier, client_app, fingerprint, from_records, server_app, to_records
+from fedrecgel.engine.flower.apps import (
+    GridCourier,
+    check_bundle,
+    client_app,
+    fingerprint,
+    from_records,
+    server_app,
+    to_records,
+)
 from fedrecgel.engine.flower.shard import write_shards
+from fedrecgel.engine.flower.superlink import app_files
 from fedrecgel.engine.flower.wire import Courier, Letter, Lost
+from fedrecgel.errors import PolicyError
 from fedrecgel.runs.flower import serve, work_of
+from fedrecgel.runs.policy import read_policy
 from fedrecgel.runs.result import open_run
 
 SPLIT = random_split(n_users=14, n_items=130)
@@ -44,7 +57,7 @@ class LoopGrid(Grid):
     """A grid that calls the client's app at once; node 5 is dead, node 6 sends rubbish, node 7 was given up."""
 
     def __init__(self, shards: Path, n_nodes: int) -> None:
-        self.app = client_app(work_of)
+        self.app = client_app(work_of, read_policy)
         self.contexts = {
             node: Context(1, node, {"partition-id": node}, RecordDict(), {"shards": str(shards)})
             for node in range(n_nodes)
@@ -204,6 +217,43 @@ def test_a_node_says_what_went_wrong(tmp_path: Path) -> None:
     (answer,) = dict(courier.exchange("hello", {0: Letter({})}, 5.0)).values()
     assert isinstance(answer, Letter)
     assert "A shard should be a folder" in answer.about["error"]
+
+
+def test_a_real_node_obeys_the_policy_it_was_started_with(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (place,) = write_shards(SPLIT, tmp_path / "shards", 1)
+    rules = tmp_path / "policy.toml"
+    grid = LoopGrid(tmp_path, 1)
+    own: dict[str, bool | float | int | str] = {"shard": str(place), "policy": str(rules)}
+    grid.contexts[0] = Context(1, 0, own, RecordDict(), {})
+
+    def said(text: str) -> str:
+        rules.write_text(text)
+        ((_, answer),) = GridCourier(grid).exchange("train", {0: letter([0, 1, 2])}, 5.0)
+        assert isinstance(answer, Letter)
+        return str(answer.about["error"])
+
+    with caplog.at_level("WARNING", logger="flwr"):
+        apps.log.propagate = True
+        try:
+            assert "policy.min_users = 4" in said("[policy]\nmin_users = 4\n")
+        finally:
+            apps.log.propagate = False
+    assert "Refused 'train': At least policy.min_users = 4" in caplog.text
+    assert "Did you mean 'min_users'?" in said("[policy]\nmin_user = 4\n")  # nothing is answered by guesswork
+    assert "runs fedmf" in said('[policy]\nmethods = ["fedmf"]\n')
+
+
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # in Flower's own code
+def test_only_the_bundle_of_this_package_is_known() -> None:
+    def bundle(**changed: str) -> bytes:
+        files = {name: text.encode() for name, text in {**app_files(), **changed}.items()}
+        return build_fab_from_files(files)[0]
+
+    check_bundle(bundle())
+    other = [bundle(**{"fedrecgel_run/client_app.py": "import os\n"}), bundle(**{"fedrecgel_run/more.py": ""})]
+    for content in [*other, b"", b"PK", bundle()[:-1], bundle(**{"README.md": "x" * (2 << 20)})]:
+        with pytest.raises(PolicyError, match="nothing of it was run"):
+            check_bundle(content)
 
 
 @pytest.mark.parametrize("channel", ["plain", "mine"])

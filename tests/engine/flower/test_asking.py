@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.builders import random_split
-from tests.engine.flower.inprocess import InProcess, Tamper, config_of, same, served, shards_in
+from tests.engine.flower.inprocess import InProcess, Tamper, config_of, same, served, shards_in, warnings_of
 
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
@@ -49,7 +49,7 @@ def test_a_silent_node_costs_its_time_out_seldom_and_no_bit(tmp_path: Path) -> N
         courier = InProcess(write_shards(SPLIT, shards_in(tmp_path / name), 3), tamper)
         found[name] = served(config, SPLIT, tmp_path / name, courier), courier
     waited = Counter(node for kind, node, _ in found["silent"][1].sent if kind != "hello")
-    assert waited[100] == 12 + 4  # rounds, evaluations, reference
+    assert waited[100] == 12 + 2  # rounds, evaluations
     assert waited[BAD_NODE] == 4, "letters 1, 3, 6 and 11"
     same(found["silent"][0].shared, found["failing"][0].shared)
     assert found["silent"][0].metrics == found["failing"][0].metrics
@@ -141,7 +141,7 @@ def losing(folder: Path, **flower: object) -> Result:
 def test_a_node_that_lost_its_state_is_left_out_and_reported(tmp_path: Path) -> None:
     result = losing(tmp_path / "run")
     assert [line["refused"] for line in result.history] == [{}, {}, {"state lost": 5}, {"state lost": 5}]
-    assert result.summary["warnings"] == [
+    assert warnings_of(result) == [
         "key 101 has lost what its users learnt in this run: its answers are left out (flower.lost_state)."
     ]
 
@@ -149,7 +149,7 @@ def test_a_node_that_lost_its_state_is_left_out_and_reported(tmp_path: Path) -> 
 def test_its_users_start_anew_where_the_operator_says_so(tmp_path: Path) -> None:
     result = losing(tmp_path / "run", lost_state="restart")
     assert [line["clients"] for line in result.history] == [14] * 4
-    assert result.summary["warnings"] == ["key 101 has lost what its users learnt in this run: they start anew."]
+    assert warnings_of(result) == ["key 101 has lost what its users learnt in this run: they start anew."]
 
 
 def test_a_node_that_comes_late_has_lost_nothing(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_node_that_comes_late_has_lost_nothing(tmp_path: Path) -> None:
     courier.tamper = come
     result = served(config, SPLIT, tmp_path / "run", courier, simulated=False)
     assert [line["clients"] for line in result.history] == [9, 9, 9, 14]
-    assert result.summary["warnings"] == []
+    assert warnings_of(result) == []
 
 
 def test_a_deployment_that_is_killed_resumes_to_the_same_bits(tmp_path: Path) -> None:
@@ -180,4 +180,4 @@ def test_a_deployment_that_is_killed_resumes_to_the_same_bits(tmp_path: Path) ->
     resumed = served(config, SPLIT, tmp_path / "killed", courier, resume=True, simulated=False)
     same(straight.shared, resumed.shared)
     assert straight.metrics == resumed.metrics
-    assert resumed.summary["warnings"] == []
+    assert warnings_of(resumed) == []

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ import torch
 from tests.builders import TINY, problem_of, random_split
 
 from fedrecgel.draws import Draws
-from fedrecgel.engine.flower.disk import MERGE_AT, DiskStore
+from fedrecgel.engine.flower.disk import DAY, MERGE_AT, DiskStore, sweep
 from fedrecgel.engine.flower.shard import read_shard, rejoin, write_shards
 from fedrecgel.errors import DataError
 from fedrecgel.methods.base import Method
@@ -130,3 +132,24 @@ def test_shards_together_are_the_split(n_nodes: int, validation: bool, tmp_path:
 def test_something_else_is_no_shard(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="A shard should be a folder with"):
         read_shard(tmp_path)
+
+
+def test_runs_that_nobody_touched_for_long_are_swept_and_no_others(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    for name, days in (("old", 31.0), ("resumed", 31.0), ("recent", 29.0)):
+        learn(state / name, 0, 1.0)
+        (state / name / ".round-00000001.safetensors.tmp").mkdir()
+        for path in (*(state / name).iterdir(), state / name):
+            os.utime(path, (time.time() - days * DAY,) * 2)
+    learn(state / "resumed", 1, 2.0)
+    outside = tmp_path / "outside"
+    learn(outside, 0, 1.0)
+    os.utime(outside, (0, 0))
+    (state / "linked").symlink_to(outside)
+    (state / "half.tmp").mkdir()
+    assert sweep(state, 30.0) == ["half.tmp", "old"]
+    assert sorted(path.name for path in state.iterdir()) == ["linked", "recent", "resumed"]
+    assert not list(state.glob("*/.*.tmp"))
+    assert users(state / "resumed", 2) == [2.0, 2.0, 2.0]
+    assert (outside / "round-00000000.safetensors").exists()
+    assert sweep(tmp_path / "nothing", 30.0) == []

@@ -1,4 +1,4 @@
-"""Real processes on loopback: a simulation, and a deployment with TLS and node keys in which things are killed."""
+"""Real processes on loopback: a simulation, and a TLS deployment in which things are killed, one node behind nginx."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,19 +21,25 @@ from typing import NamedTuple
 import pytest
 import torch
 from tests.builders import random_interactions, random_split
+from tests.engine.flower.curious import APP
 from tests.engine.flower.inprocess import InProcess, served
 
+from fedrecgel.engine.flower import processes, superlink
 from fedrecgel.engine.flower.processes import free_port
+from fedrecgel.engine.flower.superlink import Connection
 from fedrecgel.runs.result import Result, open_run
 
 pytest.importorskip("flwr", reason="needs the extra 'flower'")
 
+psutil = pytest.importorskip("psutil", reason="needs the extra 'flower'")
+
+NGINX = shutil.which("nginx", path=os.pathsep.join([os.environ["PATH"], "/usr/sbin"]))
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 PATIENCE = 400.0
 """Seconds after which a test gives up: a loaded machine is slow, a hanging run is a bug."""
 ENVIRONMENT = {
     **os.environ,
-    "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"], "/usr/sbin"]),
     "OMP_NUM_THREADS": "1",
     "PYTHONUNBUFFERED": "1",
 }
@@ -129,7 +138,13 @@ class Deployment:
         words = ["data", "shard", str(data), "--nodes", "3", "--out", str(folder / "shards")]
         words += ["--set", "split.candidates=30"]
         subprocess.run([sys.executable, "-m", "fedrecgel", *words], check=True, env=ENVIRONMENT, capture_output=True)
+        (folder / "policy.toml").write_text("[policy]\nmin_users = 1\n")  # the data are tiny
+        self.doors = dict.fromkeys(range(3), self.port)
         self.start_superlink()
+        if NGINX:
+            self.doors[2] = free_port()
+            words = [str(DEPLOY / "proxy.sh"), str(folder / "keys"), "127.0.0.1", str(self.doors[2]), str(self.port)]
+            self._start("proxy", words)
         for number in range(3):
             self.start_node(number)
 
@@ -149,8 +164,10 @@ class Deployment:
 
     def node_words(self, number: int, key: Path) -> list[str]:
         words = [sys.executable, "-m", "fedrecgel", "node", "--shard", str(self.folder / "shards" / f"node-{number}")]
-        words += ["--superlink", f"127.0.0.1:{self.port}", "--certificate", str(self.folder / "keys" / "ca.crt")]
-        return [*words, "--key", str(key), "--wait", "300"]  # a SuperLink on a busy machine forgets slowly
+        words += ["--superlink", f"127.0.0.1:{self.doors[number]}"]
+        words += ["--certificate", str(self.folder / "keys" / "ca.crt"), "--key", str(key)]
+        words += ["--policy", str(self.folder / "policy.toml")]
+        return [*words, "--wait", "300"]  # a SuperLink on a busy machine forgets slowly
 
     def start_node(self, number: int) -> None:
         self._start(f"node-{number}", self.node_words(number, self.folder / "keys" / f"node-{number}"))
@@ -160,6 +177,14 @@ class Deployment:
         with suppress(ProcessLookupError):
             os.killpg(self.running[name].pid, signal.SIGKILL)
         self.running[name].wait()
+
+    def kill_alone(self, name: str) -> None:
+        """Without those below it, which must end by themselves."""
+        below = psutil.Process(self.running[name].pid).children(recursive=True)
+        assert below
+        self.running[name].kill()
+        self.running[name].wait()
+        wait_for(lambda: not any(processes._alive(child) for child in below), 60)
 
     def train(self, data: Path, out: Path, *words: str, **settings: object) -> list[str]:
         flower = {
@@ -214,6 +239,49 @@ def test_a_failed_run_fails_with_the_words_of_the_node(deployment: Deployment, d
 
 
 @pytest.mark.xdist_group("deployment")
+def test_a_node_runs_no_app_but_its_own(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server, or whoever reaches its Control routes, submits another program."""
+    wait_for(lambda: all("SuperNode ID" in deployment.log(f"node-{number}") for number in range(3)))
+    place, answers = tmp_path / "ran", tmp_path / "answers"
+    hostile = {name: text.format(place=str(place), answers=str(answers)) for name, text in APP.items()}
+    monkeypatch.setattr(superlink, "APP", {**superlink.APP, **hostile})
+    home = tmp_path / "home"
+    home.mkdir()
+    connection = Connection.to(f"127.0.0.1:{deployment.port}", home, str(deployment.folder / "keys" / "ca.crt"))
+    run = connection.submit(superlink.ORDER, None)
+    wait_for(lambda: answers.exists() and answers.read_text().endswith("end"))
+    assert answers.read_text().count("A server should send the app that fedrecgel makes") == 3
+    assert not place.exists()
+    assert "Refused a run whose app is not this package's" in deployment.log("node-0")
+    wait_for(lambda: connection.status(run).startswith("finished"))
+
+
+@pytest.mark.xdist_group("deployment")
+@pytest.mark.skipif(NGINX is None, reason="needs nginx, which .ci/run installs")
+@pytest.mark.parametrize(
+    ("route", "status"),
+    [
+        ("/v1/fleet/activate-node", 405),  # it is there, and is not for reading
+        ("/v1/control/start-run", 403),
+        ("/v1/runtime/acquire-task", 403),
+        ("/v1/fleet/../control/list-runs", 403),
+        ("/v1/fleet/%2e%2e/control/list-runs", 403),
+        ("/v1/fleet/..%2fcontrol/list-runs", 403),
+        ("//v1/control/list-runs", 403),
+        ("/health", 403),
+    ],
+)
+def test_the_proxy_passes_what_nodes_need_and_nothing_else(deployment: Deployment, route: str, status: int) -> None:
+    trusted = ssl.create_default_context(cafile=str(deployment.folder / "keys" / "ca.crt"))
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(f"https://127.0.0.1:{deployment.doors[2]}{route}", context=trusted, timeout=30)
+    caught.value.close()
+    assert caught.value.code == status
+
+
+@pytest.mark.xdist_group("deployment")
 def test_kills_of_the_superlink_and_of_a_node_are_survived(deployment: Deployment, data: Path, tmp_path: Path) -> None:
     """All answers are asked for, so that after every kill the outcome must be that of an undisturbed run."""
     out = tmp_path / "run"
@@ -221,7 +289,7 @@ def test_kills_of_the_superlink_and_of_a_node_are_survived(deployment: Deploymen
     with (tmp_path / "train.log").open("wb") as log:
         process = subprocess.Popen(deployment.train(data, out, **patient), env=ENVIRONMENT, stdout=log, stderr=log)
     wait_for(lambda: n_rounds(out) >= 1 or process.poll() is not None)
-    deployment.kill("node-1")
+    deployment.kill_alone("node-1")
     deployment.kill("superlink")
     assert process.wait(PATIENCE) == 1, (tmp_path / "train.log").read_text()
     finished = n_rounds(out)

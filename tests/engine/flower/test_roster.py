@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tests.builders import random_split
-from tests.engine.flower.inprocess import InProcess, config_of, served
+from tests.engine.flower.inprocess import InProcess, config_of, served, warnings_of
 
 from fedrecgel.engine.flower.bindings import Bindings, read_hosts
 from fedrecgel.engine.flower.roster import Roster
@@ -148,7 +148,7 @@ def test_an_introduction_that_says_nothing_sensible_is_left_out(spoil: Any, plac
 
 def forged(config: Config, folder: Path, courier: Greedy, *, resume: bool = False) -> tuple[float, list[str]]:
     result = served(config, SPLIT, folder, courier, resume=resume, simulated=False)
-    return result.metrics["HR@10"], result.summary["warnings"]
+    return result.metrics["HR@10"], warnings_of(result)
 
 
 def test_a_node_that_claims_everybody_forges_no_rank_but_its_own(places: list[Path], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from tests.attacks import f1, predict_laplace, replay_negatives
 from tests.builders import problem_of, random_split
-from tests.engine.flower.inprocess import InProcess, config_of, same, served
+from tests.engine.flower.inprocess import OPEN, InProcess, config_of, same, served
 from torch import Tensor
 
 from fedrecgel.draws import Draws
@@ -41,7 +41,7 @@ def asked(
     down = pack_download(built.broadcast(server, ids), torch.tensor([0]))
     tensors = {"ids": ids, **down, "shared/items": down["shared/items"] + change}
     letter = Letter({"run": "a-run", "round": 0, "work": json.dumps(config.to_dict())}, tensors)
-    return Node(place, work_of, simulated=simulated).answer("train", letter)
+    return Node(place, work_of, simulated=simulated, policy=OPEN).answer("train", letter)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_the_seed_gives_the_vectors_of_a_simulation_and_of_no_node(places: list[
 
 def kept(place: Path) -> dict[str, Tensor]:
     (path,) = place.glob("state/a-run/round-*.safetensors")
-    return dict(read_tensors(path)[0])
+    return dict(read_tensors(path, dict)[0])
 
 
 @pytest.mark.parametrize("simulated", [True, False], ids=["seed", "secret"])
@@ -135,25 +135,26 @@ def test_on_nodes_with_secrets_a_killed_run_resumes_to_the_same_bits(tmp_path: P
 
 def test_a_secret_is_made_once_and_read_by_nobody_else(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
-        found = set(threads.map(own_secret, [tmp_path / "state"] * 8))
-    assert found == {own_secret(tmp_path / "state")}
-    assert own_secret(tmp_path / "other") not in found
+        found = set(threads.map(own_secret, [tmp_path / "state"] * 8, ["settings"] * 8))
+    assert found == {own_secret(tmp_path / "state", "settings")}
+    assert own_secret(tmp_path / "state", "other settings") not in found
+    assert own_secret(tmp_path / "other", "settings") not in found
     assert len(found.pop()) == 32
     assert (tmp_path / "state" / FILE).stat().st_mode & 0o777 == 0o600
 
 
 def test_a_secret_that_is_cut_short_or_open_to_others_is_refused(tmp_path: Path) -> None:
-    own_secret(tmp_path)
+    own_secret(tmp_path, "settings")
     (tmp_path / FILE).chmod(0o640)
     with pytest.raises(StorageError, match=r"readable by its owner only. Found mode 640: use chmod 600"):
-        own_secret(tmp_path)
+        own_secret(tmp_path, "settings")
     (tmp_path / FILE).chmod(0o600)
     (tmp_path / FILE).write_bytes(b"short")
     with pytest.raises(StorageError, match=r"should hold 32 bytes. Found 5"):
-        own_secret(tmp_path)
+        own_secret(tmp_path, "settings")
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="could not be written"):
-        own_secret(tmp_path / "file")
+        own_secret(tmp_path / "file", "settings")
 
 
 def test_a_simulation_has_no_secret(places: list[Path]) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import ast
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -10,8 +12,16 @@ from pathlib import Path
 import pytest
 
 from fedrecgel.engine.flower import processes
-from fedrecgel.engine.flower.processes import end, environment, free_port, keep_node, node_command, program
-from fedrecgel.engine.flower.superlink import FAILED, Connection, write_app
+from fedrecgel.engine.flower.processes import (
+    end,
+    environment,
+    free_port,
+    keep_node,
+    node_command,
+    node_environment,
+    program,
+)
+from fedrecgel.engine.flower.superlink import FAILED, ORDER, Connection, write_app
 from fedrecgel.errors import ConfigError, RunError
 
 CHILD = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(99)"
@@ -22,15 +32,23 @@ print(child.pid, flush=True)
 
 
 def test_the_app_that_travels_is_a_door_into_the_package(tmp_path: Path) -> None:
-    write_app(tmp_path, {"config": '{"a": "ü"}', "resume": False})
+    write_app(tmp_path)
     about = tomllib.loads((tmp_path / "pyproject.toml").read_text(encoding="utf-8"))
     assert about["project"]["dependencies"] == []  # nothing is installed on the way
     app = about["tool"]["flwr"]["app"]
-    assert app["config"] == {"config": '{"a": "ü"}', "resume": False}
+    assert app["config"] == ORDER
     for reference in app["components"].values():
         module, _, name = reference.partition(":")
         text = tmp_path.joinpath(*module.split(".")).with_suffix(".py").read_text()
-        assert f"{name} = " in text
+        assert name in _names(text)
+
+
+def _names(text: str) -> set[str]:
+    """What a module defines or imports."""
+    tree = ast.parse(text).body
+    imported = {alias.name for node in tree if isinstance(node, ast.ImportFrom) for alias in node.names}
+    targets = {target for node in tree if isinstance(node, ast.Assign) for target in node.targets}
+    return imported | {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def test_telemetry_is_off_and_flowers_files_are_in_our_folder(tmp_path: Path) -> None:
@@ -56,12 +74,13 @@ def test_a_missing_flower_says_what_to_install(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_node_is_not_started_without_tls_by_accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "program", lambda name: name)
-    settings = {"key": tmp_path / "key", "port": 1, "retries": None}
+    settings = {"policy": tmp_path / "policy.toml", "key": tmp_path / "key", "port": 1, "retries": None}
     safe = node_command(tmp_path, "host:1", certificate=tmp_path / "ca.crt", **settings)  # type: ignore[arg-type]
     assert "--insecure" not in safe
-    assert f'shard="{tmp_path}"' in safe
-    unsafe = node_command(tmp_path, "host:1", certificate=None, key=None, port=None, retries=3)
+    assert f'shard="{tmp_path}" policy="{tmp_path / "policy.toml"}"' in safe
+    unsafe = node_command(tmp_path, "host:1", policy=None, certificate=None, key=None, port=None, retries=3)
     assert "--insecure" in unsafe
+    assert f'shard="{tmp_path}"' in unsafe
 
 
 def _answering(monkeypatch: pytest.MonkeyPatch, *answers: str) -> Connection:
@@ -104,6 +123,37 @@ def test_nothing_that_was_started_is_left(monkeypatch: pytest.MonkeyPatch) -> No
     while processes._alive(child):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_what_a_node_starts_ends_with_it_however_it_went() -> None:
+    """Deaf to interrupts, as a process in a long computation is."""
+    psutil = pytest.importorskip("psutil", reason="needs the extra 'flower'")
+    deaf = f"from {processes.__name__} import die_with_parent; import signal; die_with_parent(signal.SIGKILL); {CHILD}"
+    family = FAMILY.replace(repr(CHILD), repr(f"{deaf}".replace("time.sleep", "print(1, flush=True); time.sleep")))
+    process = subprocess.Popen([sys.executable, "-c", family], start_new_session=True, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    child = psutil.Process(int(process.stdout.readline()))
+    assert process.stdout.readline() == b"1\n"  # it has asked the kernel
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    deadline = time.monotonic() + 30
+    while processes._alive(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_whatever_a_server_asks_a_node_to_start_is_ours(tmp_path: Path) -> None:
+    flower = pytest.importorskip("flwr.supercore.constant", reason="needs the extra 'flower'")
+    path = node_environment(tmp_path)["PATH"]
+    for name in {*flower.TASK_TYPE_TO_COMMAND.values()}:
+        found = shutil.which(name, path=path)
+        assert found == str(tmp_path / "bin" / name)
+        assert "fedrecgel.runs.node_app" in Path(found).read_text()
+    starter = shutil.which("flower-superexec", path=path)
+    assert starter == str(tmp_path / "bin" / "flower-superexec")
+    said = subprocess.run([starter, "--help"], capture_output=True, text=True, check=True).stdout
+    assert "Run Flower SuperExec" in said
 
 
 def test_a_node_that_is_still_counted_as_present_is_started_again(

@@ -6,6 +6,8 @@
     wire.py       Letter: what travels, and the courier that carries it
     shard.py      the users a node hosts, as a folder on its disk
     disk.py       DiskStore: their private state, safe from kills
+    policy.py     what a node does for a server, decided on the node
+    ledger.py     which letters it answered lately: budgets that survive restarts
     node.py       what a node does with a letter: train, rank, introduce itself
     secret.py     what a node's own numbers come from
     outgoing.py   what leaves a node

@@ -1,13 +1,19 @@
-"""The two ends of a run under Flower: letters as messages, a courier over the grid, ClientApp and ServerApp."""
+"""The two ends of a run under Flower: letters as messages, a courier over the grid, ClientApp and ServerApp.
+
+A node runs its own installed ClientApp, whatever bundle of code the server sends along.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import time
+import zipfile
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
+from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +27,19 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fedrecgel.engine.flower.node import Node, Work
-from fedrecgel.engine.flower.superlink import FAILED
+from fedrecgel.engine.flower.policy import Policy
+from fedrecgel.engine.flower.superlink import FAILED, app_files
 from fedrecgel.engine.flower.wire import Courier, Letter, Lost, shortened
-from fedrecgel.errors import FedrecgelError
+from fedrecgel.errors import FedrecgelError, PolicyError, RunError
 
 TYPES = {"hello": "query", "prepare": "query.prepare", "train": "train", "rank": "evaluate"}
 """The message type that carries each kind of letter."""
 POLL_SECONDS = 0.2
 BFLOAT16 = ":bfloat16"
+BUNDLE_BYTES = 1 << 20
+"""More than any bundle of ours holds, unpacked."""
+MANIFEST = ".info/CONTENT"
+"""Flower's own list of what is in a bundle."""
 
 log = logging.getLogger("flwr")  # what this logger writes is kept with the run
 
@@ -176,14 +187,24 @@ def fingerprint(public_key: bytes) -> str:
     return "SHA256:" + b64encode(sha256(public_key).digest()).decode().rstrip("=")
 
 
-def client_app(work_of: Callable[[str], Work]) -> ClientApp:
-    """What runs on a node: its users' shard is named by the node's own settings, or dealt out by a simulation."""
+def client_app(work_of: Callable[[str], Work], policy_of: Callable[[str], Policy]) -> ClientApp:
+    """What runs on a node: its users' shard is named by the node's own settings, or dealt out by a simulation.
+
+    Args:
+        work_of: what a node makes of the settings in a letter.
+        policy_of: the policy in the file that the node's own settings name; the default if that is empty.
+    """
     app = ClientApp()
 
     def answer(kind: str, message: Message, context: Context) -> Message:
+        own = context.node_config
         try:
-            node = Node(_shard_of(context), work_of, simulated="shard" not in context.node_config)
+            policy = policy_of(str(own.get("policy", ""))) if "shard" in own else None
+            node = Node(_shard_of(context), work_of, simulated=policy is None, policy=policy)
             letter = node.answer(kind, from_records(message.content))
+        except PolicyError as error:
+            log.warning("Refused '%s': %s", kind, error)
+            letter = Letter({"error": str(error)})
         except Exception as error:  # the server should learn why, whatever it was
             log.exception("This node could not answer '%s'", kind)
             known = isinstance(error, FedrecgelError)
@@ -214,6 +235,57 @@ def _shard_of(context: Context) -> Path:
     if own:
         return Path(str(own))
     return Path(str(context.run_config["shards"])) / f"node-{context.node_config['partition-id']}"
+
+
+def answer_one_message(app: ClientApp) -> None:
+    """The process Flower starts on a node for a message, which runs this app instead of the bundle's.
+
+    Flower would unpack the bundle that came from the server and import it, with the rights of the node.
+
+    Raises:
+        RunError: this version of Flower does that in another way than those that were tested.
+    """
+    task = import_module("flwr.supernode.runtime.run_clientapp")
+    ours = {
+        "install_from_fab": lambda content, **_: check_bundle(content),
+        "get_load_client_app_fn": lambda **_: lambda *_: app,
+    }
+    for name, function in ours.items():
+        if not hasattr(task, name):
+            raise RunError(f"A node cannot tell how this version of Flower loads apps: '{name}' is gone. Take 1.41.")
+        setattr(task, name, function)
+    import_module("flwr.supernode.cli").flwr_clientapp()
+
+
+def check_bundle(content: bytes) -> None:
+    """Refuse a bundle that is not the one this package makes; it is compared, never unpacked to disk.
+
+    Raises:
+        PolicyError: it is another one.
+    """
+    known, found = _hash({name: text.encode() for name, text in app_files().items()}), bundle_hash(content)
+    if found != known:
+        log.warning("Refused a run whose app is not this package's: SHA-256 %s, not %s", found, known)
+        raise PolicyError(
+            f"A server should send the app that fedrecgel makes, SHA-256 {known}. Found {found}. Install the same "
+            f"version on both sides; nothing of it was run."
+        )
+
+
+def bundle_hash(content: bytes) -> str:
+    """SHA-256 of the files in a bundle: how they are compressed depends on the machine."""
+    try:
+        with zipfile.ZipFile(BytesIO(content)) as bundle:
+            if sum(part.file_size for part in bundle.infolist()) > BUNDLE_BYTES:
+                return "of something larger"
+            return _hash({name: bundle.read(name) for name in bundle.namelist() if name != MANIFEST})
+    except Exception:  # whatever a hostile archive makes the reader raise
+        return "of something unreadable"
+
+
+def _hash(files: Mapping[str, bytes]) -> str:
+    hashes = sorted([name, sha256(content).hexdigest()] for name, content in files.items())
+    return sha256(json.dumps(hashes).encode()).hexdigest()
 
 
 def server_app(serve: Callable[[Courier, Mapping[str, Any]], None]) -> ServerApp:

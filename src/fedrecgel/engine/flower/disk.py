@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,7 @@ SINCE = "since"
 MERGE_AT = 8
 """So many settled files become one."""
 FILE = re.compile(r"round-(\d{8,})\.safetensors")
+DAY = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,7 @@ class DiskStore(ClientStore):
         return torch.tensor(sorted({user for ids in self._known for user in ids.tolist()}), dtype=torch.int64)
 
     def _save(self, round: int, ids: Ids) -> None:
-        for stale in self._folder.glob(f".*{TEMPORARY}"):  # of a process that was killed while writing
-            shutil.rmtree(stale, ignore_errors=True)
+        _clear(self._folder)
         path = self._folder / f"round-{round:08d}.safetensors"
         write_tensors(path, {"ids": ids, **self.read(ids).pack()}, {"round": round}, self._folder.name)
 
@@ -108,6 +109,30 @@ def keep_since(folder: Path, round: int) -> None:
     first = since(folder, round)
     if first != since(folder, None):
         write_text(folder / SINCE, str(first))
+
+
+def sweep(state: Path, keep_days: float) -> list[str]:
+    """Delete what runs left that nobody touched for so many days, and half-written files; the names of those runs.
+
+    Only folders directly in `state` are looked at, and links in it are left alone.
+    """
+    gone = []
+    for folder in sorted(state.iterdir()) if state.is_dir() else []:
+        if folder.is_symlink() or not folder.is_dir():
+            continue
+        touched = max(path.lstat().st_mtime for path in (folder, *folder.iterdir()))
+        if folder.name.endswith(TEMPORARY) or touched < time.time() - keep_days * DAY:
+            shutil.rmtree(folder, ignore_errors=True)
+            gone.append(folder.name)
+            continue
+        _clear(folder)
+    return gone
+
+
+def _clear(folder: Path) -> None:
+    """Remove what a process that was killed while writing left."""
+    for stale in folder.glob(f".*{TEMPORARY}"):
+        shutil.rmtree(stale, ignore_errors=True)
 
 
 def _round_of(path: Path) -> int:

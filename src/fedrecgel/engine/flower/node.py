@@ -1,7 +1,8 @@
 """What a node does with a letter: introduce itself, prepare a round, train some of its users, rank for them.
 
 It is the local engine over the users of one shard. What it sends is what the method declares and no more, through the
-device half of the channel: the sum over its users where the server needs a sum, else one whole table per user.
+device half of the channel: the sum over its users where the server needs a sum, else one whole table per user. Outside
+a simulation its own policy decides first.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ import torch
 from fedrecgel.channels.base import Channel, Preparation, RoundSetup
 from fedrecgel.data.federation import Federation, SamplingSettings
 from fedrecgel.draws import Draws
-from fedrecgel.engine.flower.disk import DiskStore, keep_since, since
+from fedrecgel.engine.flower.disk import DiskStore, keep_since, since, sweep
 from fedrecgel.engine.flower.exchange import keep, take
+from fedrecgel.engine.flower.ledger import spend
 from fedrecgel.engine.flower.outgoing import Outgoing
+from fedrecgel.engine.flower.policy import Policy
 from fedrecgel.engine.flower.secret import SECRET_BYTES, own_secret
 from fedrecgel.engine.flower.shard import DATA, Shard, read_shard
 from fedrecgel.engine.flower.wire import Letter, unpack_download
@@ -46,6 +49,8 @@ class Work:
     channel: Channel
     selects: bool
     """Whether an earlier round may be reported, so that the state after it must be kept."""
+    fingerprint: str = ""
+    """Of all settings that shape a round, by which a policy knows a run."""
 
 
 def _in_words(answer: Callable[[Node, str, Letter], Letter]) -> Callable[[Node, str, Letter], Letter]:
@@ -66,9 +71,13 @@ def _in_words(answer: Callable[[Node, str, Letter], Letter]) -> Callable[[Node, 
 class Node:
     """The users of one shard."""
 
-    def __init__(self, place: Path, work_of: Callable[[str], Work], *, simulated: bool = True) -> None:
+    def __init__(
+        self, place: Path, work_of: Callable[[str], Work], *, simulated: bool = True, policy: Policy | None = None
+    ) -> None:
+        """In a simulation nothing limits the server, which is the user's own; elsewhere a policy does, always."""
         self._folder = place.parent if place.name == DATA else place
-        self._work_of, self._simulated = work_of, simulated
+        self._work_of = work_of
+        self._policy = None if simulated else policy or Policy()
 
     @_in_words
     def answer(self, kind: str, letter: Letter) -> Letter:
@@ -83,25 +92,34 @@ class Node:
         strangers = int((~torch.isin(letter.tensors["ids"], shard.users)).sum())
         if strangers:
             raise DataError(f"A node should host every client it is asked for. {strangers} of these live elsewhere.")
-        if not self._simulated:
-            _refuse_files(letter.about["work"])
+        policy = self._policy
+        if policy is not None:
+            _check_name(policy, letter.about["work"])
         work = self._work_of(letter.about["work"])
+        if policy is not None:
+            policy.check_work(work.method, work.channel.name, work.fingerprint)
+            if kind != "rank":
+                policy.check_cohort(work.method, letter.tensors["ids"], len(shard.users))
         problem = Problem(shard.split.n_users, shard.split.n_items, work.dtype)
         folder, rounds = shard.state / _folder_name(letter.about["run"]), _number(letter.about["round"])
         if kind == "prepare":
             return _prepare(work, folder, problem, letter)
-        draws = Draws(work.seed, b"" if self._simulated else own_secret(shard.state))
+        if policy is not None:
+            spend(shard.folder, policy, kind, letter, work.fingerprint)
+            if not folder.exists():
+                sweep(shard.state, policy.keep_days)
+        draws = Draws(work.seed, b"" if policy is None else own_secret(shard.state, work.fingerprint))
         store = DiskStore(folder, work.method, problem, draws, rounds=rounds)
         federation = Federation(shard.split, work.sampling, work.dtype)
         engine = LocalEngine(work.method, federation, work.channel, store, draws, work.local, work.gate)
         if kind == "train":
             if not work.selects:
                 store.merge()
-            return _train(engine, store, folder, letter)
+            return _train(engine, store, folder, letter, policy)
         return _rank(engine, folder, letter)
 
 
-def _refuse_files(work: str) -> None:
+def _check_name(policy: Policy, work: str) -> None:
     """A server in the simulation is the user who wrote the file; elsewhere it must not choose what a node imports."""
     name = str(json.loads(work)["method"]["name"])
     if is_outside(name):
@@ -109,6 +127,7 @@ def _refuse_files(work: str) -> None:
             f"A node runs methods that are installed on it. Found '{method_label(name)}' in a file: install it as a "
             f"package that announces it under the entry-point group '{GROUP}'."
         )
+    policy.check_name(name)
 
 
 def _prepare(work: Work, folder: Path, problem: Problem, letter: Letter) -> Letter:
@@ -123,7 +142,7 @@ def _prepare(work: Work, folder: Path, problem: Problem, letter: Letter) -> Lett
     return Letter({"round": setup.round, "message": given.public.hex()})
 
 
-def _train(engine: LocalEngine, store: DiskStore, folder: Path, letter: Letter) -> Letter:
+def _train(engine: LocalEngine, store: DiskStore, folder: Path, letter: Letter, policy: Policy | None) -> Letter:
     """One round of the clients asked for; their state is on disk before anything is sent."""
     method, channel, asked = engine.method, engine.channel, letter.tensors["ids"]
     setup = _setup(method, engine.federation.n_items, letter)
@@ -133,6 +152,8 @@ def _train(engine: LocalEngine, store: DiskStore, folder: Path, letter: Letter) 
         secrets[participant] = take(folder, setup.round, participant)
     outgoing = Outgoing(engine.devices, setup, participant, secrets, weighted=not channel.server().readable)
     trained = engine.train_with(unpack_download(letter.tensors), asked, setup.round, outgoing)
+    if policy is not None:
+        policy.check_sum(trained.n_answers)
     loss = None if trained.loss is None else float(trained.loss) * trained.n_answers
     about: dict[str, Any] = {"round": setup.round, "loss": loss, "refused": dict(trained.refused)}
     about["since"] = since(folder, setup.round)

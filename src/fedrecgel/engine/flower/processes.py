@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -28,6 +29,10 @@ QUIET = {
 """Nothing is reported to anybody, and nothing is installed on the way."""
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
+STARTER = "flower-superexec"
+"""Flower's process below a node that starts another for every message."""
+ANSWERERS = ("flwr-clientapp", "flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
+"""The commands it knows; a server chooses which, and the first two run code that the server sent."""
 REFUSED = "Failed to activate SuperNode"
 """What a SuperNode says when the SuperLink does not take it."""
 RETRY_SECONDS = 5.0
@@ -53,12 +58,44 @@ def environment(home: Path) -> dict[str, str]:
     return {"OMP_NUM_THREADS": "1", **os.environ, **QUIET, "FLWR_HOME": str(home), "PATH": path}
 
 
+def node_environment(home: Path) -> dict[str, str]:
+    """The same for a node, whose processes find commands of ours in the place of Flower's.
+
+    Flower's own run whatever code the server sends, and outlive a killed node where nobody collects ended processes.
+    Ours run the installed app and end with their parent.
+    """
+    place = home / "bin"
+    place.mkdir(parents=True, exist_ok=True)
+    begin = f"from {__name__} import become; become({program(STARTER)!r})"
+    words = {STARTER: ["-c", begin]} | {name: ["-m", "fedrecgel.runs.node_app"] for name in ANSWERERS}
+    for name, chosen in words.items():  # -P: the folder that a node is started in is no place to import from
+        script = f'#!/bin/sh\nexec {shlex.join([sys.executable, "-P", *chosen])} "$@"\n'
+        (place / name).write_text(script, encoding="utf-8")
+        (place / name).chmod(0o755)
+    found = environment(home)
+    return {**found, "PATH": os.pathsep.join([str(place.resolve()), found["PATH"]])}
+
+
+def become(command: str) -> None:
+    """Go on as one of Flower's commands, which then ends with its parent."""
+    die_with_parent(signal.SIGKILL)
+    os.execv(command, [command, *sys.argv[1:]])
+
+
 def node_command(
-    shard: Path, superlink: str, *, certificate: Path | None, key: Path | None, port: int | None, retries: int | None
+    shard: Path,
+    superlink: str,
+    *,
+    policy: Path | None,
+    certificate: Path | None,
+    key: Path | None,
+    port: int | None,
+    retries: int | None,
 ) -> list[str]:
     """The command that starts a SuperNode for a shard; without a certificate the connection is not encrypted."""
+    own = f'shard="{shard.resolve()}"' + ("" if policy is None else f' policy="{policy.resolve()}"')
     words = [program("flower-supernode"), "--superlink", superlink, "--host", "127.0.0.1"]
-    words += ["--port", str(port or free_port()), "--node-config", f'shard="{shard.resolve()}"']
+    words += ["--port", str(port or free_port()), "--node-config", own]
     words += ["--insecure"] if certificate is None else ["--root-certificates", str(certificate)]
     words += [] if key is None else ["--auth-supernode-private-key", str(key)]
     return words + ([] if retries is None else ["--max-retries", str(retries)])
@@ -157,8 +194,8 @@ def _alive(process: Any) -> bool:
         return False
 
 
-def die_with_parent() -> None:
+def die_with_parent(how: signal.Signals = signal.SIGINT) -> None:
     """On Linux, ask the kernel to interrupt this process when the one that started it is gone, however it went."""
     if sys.platform == "linux":
         set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGINT)
+        ctypes.CDLL(None).prctl(set_parent_death_signal, how)

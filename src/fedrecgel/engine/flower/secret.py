@@ -5,6 +5,7 @@ It is made once and stays, so that a repeated round draws the same numbers.
 
 from __future__ import annotations
 
+import hmac
 import os
 from pathlib import Path
 from secrets import token_bytes
@@ -18,8 +19,15 @@ FILE = "secret"
 SECRET_BYTES = 32
 
 
-def own_secret(folder: Path) -> bytes:
-    """The secret kept in a folder; the first call makes it.
+def own_secret(folder: Path, settings: str) -> bytes:
+    """What a run draws from: the secret kept in a folder, which the first call makes, bound to the run's settings.
+
+    Two runs of different settings share no draw, so nothing cancels when what they sent is subtracted; one that is
+    repeated on the same nodes repeats its numbers. What is left, the same settings for other users, the ledger refuses.
+
+    Args:
+        folder: of the node's state.
+        settings: fingerprint of all that shapes a round.
 
     Raises:
         StorageError: it cannot be written or read, is cut short, or others may read it.
@@ -43,7 +51,7 @@ def own_secret(folder: Path) -> bytes:
         )
     if os.name == "posix" and mode & 0o077:
         raise StorageError(f"'{place}' should be readable by its owner only. Found mode {mode:o}: use chmod 600.")
-    return secret
+    return hmac.digest(secret, settings.encode(), "sha256")
 
 
 def _write_new(temporary: Path) -> None:

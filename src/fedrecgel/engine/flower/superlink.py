@@ -29,12 +29,14 @@ FAILED = "fedrecgel failed: "
 
 APP = {
     "__init__.py": '"""A run of fedrecgel."""\n',
-    "client_app.py": "from fedrecgel.engine.flower.apps import client_app\n"
-    "from fedrecgel.runs.flower import work_of\n\napp = client_app(work_of)\n",
+    "client_app.py": "from fedrecgel.runs.node_app import app\n\n__all__ = ['app']\n",
     "server_app.py": "from fedrecgel.engine.flower.apps import server_app\n"
     "from fedrecgel.runs.flower import serve\n\napp = server_app(serve)\n",
 }
-"""What travels to the nodes as code: a door into the package they have installed."""
+"""What travels to the nodes as code: a door into the package they have installed. Real nodes know it by its hash, so it
+is the same for every run; what a run is about travels as its config."""
+ORDER: Mapping[str, str | bool] = {"config": "", "folder": "", "resume": False, "shards": ""}
+"""What a run's config holds, each overridden by the run."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,10 @@ class Connection:
     def submit(self, order: Mapping[str, str | bool], simulated_nodes: int | None) -> str:
         """Start a run with these settings and return its number."""
         with tempfile.TemporaryDirectory() as folder:
-            write_app(Path(folder), order)
-            words = ["run", folder, "link", "--format", "json"]
+            write_app(Path(folder))
+            about = self.home / "order.toml"
+            about.write_text(tomli_w.dumps(order), encoding="utf-8")
+            words = ["run", folder, "link", "--format", "json", "--run-config", str(about)]
             if simulated_nodes is not None:
                 words += ["--federation-config", f"num-supernodes={simulated_nodes} client-resources-num-cpus=1"]
             answer = _json_in(self.flwr(*words))
@@ -113,8 +117,8 @@ class Connection:
         return f"It gave no reason, as when its process is killed; continue with --resume. Its log ends: {last}"
 
 
-def write_app(folder: Path, order: Mapping[str, str | bool]) -> None:
-    """The folder `flwr run` takes: settings and a door into the installed package."""
+def app_files() -> dict[str, str]:
+    """The files of the app by name: a door into the installed package."""
     about = {
         "project": {"name": "fedrecgel-run", "version": "1.0.0", "dependencies": []},
         "tool": {
@@ -125,15 +129,19 @@ def write_app(folder: Path, order: Mapping[str, str | bool]) -> None:
                         "serverapp": "fedrecgel_run.server_app:app",
                         "clientapp": "fedrecgel_run.client_app:app",
                     },
-                    "config": dict(order),
+                    "config": dict(ORDER),
                 }
             }
         },
     }
-    (folder / "pyproject.toml").write_text(tomli_w.dumps(about), encoding="utf-8")
+    return {"pyproject.toml": tomli_w.dumps(about)} | {f"fedrecgel_run/{name}": text for name, text in APP.items()}
+
+
+def write_app(folder: Path) -> None:
+    """The folder `flwr run` takes."""
     (folder / "fedrecgel_run").mkdir()
-    for name, text in APP.items():
-        (folder / "fedrecgel_run" / name).write_text(text, encoding="utf-8")
+    for name, text in app_files().items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def _json_in(text: str) -> dict[str, Any]:

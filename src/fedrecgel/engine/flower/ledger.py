@@ -1,0 +1,94 @@
+"""The ledger: which letters a node has answered lately, on its own disk.
+
+A server names its runs as it likes, so letters are counted over all of them. Letters count, not users: a letter about
+one user costs as much as one about all. A letter that comes again, after a kill on either side, costs as much as the
+first: where a method adds noise, a second answer tells more.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from time import time
+
+import msgspec
+from filelock import FileLock
+
+from fedrecgel.engine.flower.policy import Policy
+from fedrecgel.engine.flower.wire import Letter
+from fedrecgel.errors import PolicyError, StorageError
+from fedrecgel.storage import write_text
+
+FILE = "ledger.json"
+DAY = 86_400.0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A letter that was answered."""
+
+    at: float
+    """Seconds since 1970, by the node's clock."""
+    kind: str
+    """The key of the policy that limits it."""
+    settings: str
+    """Fingerprint of the run's settings: with them and the round, the node's draws are given."""
+    round: int
+    users: str
+    """A hash of the users it named."""
+
+
+def spend(folder: Path, policy: Policy, kind: str, letter: Letter, settings: str) -> None:
+    """Note a letter on disk before it is answered.
+
+    Args:
+        folder: of the shard.
+        policy: the node's.
+        kind: of letter.
+        letter: what is asked.
+        settings: fingerprint of the run's settings.
+
+    Raises:
+        PolicyError: the budget of its kind is spent, or the same round was answered for other users.
+        StorageError: the file cannot be read or written; then nothing is answered.
+    """
+    with FileLock(folder / f".{FILE}.lock"):
+        _spend(folder / FILE, policy, _entry(kind, letter, settings))
+
+
+def _entry(kind: str, letter: Letter, settings: str) -> Entry:
+    budget = "rounds"
+    if kind == "rank":
+        budget = "full_rankings" if letter.about["against"] == "catalogue" else "rankings"
+    users = sha256(json.dumps(sorted(letter.tensors["ids"].tolist())).encode()).hexdigest()
+    return Entry(time(), budget, settings, int(letter.about["round"]), users)
+
+
+def _spend(place: Path, policy: Policy, new: Entry) -> None:
+    known = [entry for entry in _read(place) if entry.at > new.at - policy.days * DAY]
+    alike = [entry for entry in known if entry.kind == new.kind]
+    if new.kind == "rounds" and policy.min_users > 1:  # 1 hides nobody
+        for entry in alike:
+            if (entry.settings, entry.round) == (new.settings, new.round) and entry.users != new.users:
+                raise PolicyError(
+                    f"Round {new.round + 1} of these settings was answered for other users, and their sums could be "
+                    f"subtracted from each other. Start a run with another seed."
+                )
+    limit = getattr(policy, new.kind)
+    if len(alike) >= limit:
+        raise PolicyError(
+            f"This node answers {limit} letters of this kind in {policy.days:g} days (policy.{new.kind}), and has. "
+            f"Wait, or raise the limit in the file that --policy names."
+        )
+    write_text(place, json.dumps([asdict(entry) for entry in [*known, new]]))
+
+
+def _read(place: Path) -> list[Entry]:
+    if not place.exists():
+        return []
+    try:
+        return msgspec.json.decode(place.read_bytes(), type=list[Entry])
+    except (OSError, msgspec.DecodeError) as error:  # nothing is answered: an empty ledger would be a fresh budget
+        raise StorageError(f"'{place}' should list the letters this node has answered: {error}. Restore it.") from error

@@ -1,0 +1,114 @@
+"""Policy: what a node does for a server, decided on the node. A simulation has none: there, all is one person's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from msgspec import Meta
+from torch import Tensor
+
+from fedrecgel.errors import PolicyError
+from fedrecgel.methods.base import Method, Need
+
+Letters = Annotated[int, Meta(ge=0)]
+Days = Annotated[float, Meta(gt=0)]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The section [policy] of a node's own file. Every refusal names the key that decided it."""
+
+    methods: tuple[str, ...] = ()
+    """Methods this node trains and ranks with; none named: every installed one whose server needs sums only. A method
+    that is named here may also ask for the uploads of single users."""
+    channels: tuple[str, ...] = ("plain",)
+    """Ways an upload may take."""
+    runs: tuple[str, ...] = ()
+    """Fingerprints of settings this node runs, as `fedrecgel node policy CONFIG` prints them; none: any settings."""
+    min_users: Annotated[int, Meta(ge=1)] = 10
+    """The smallest number of this node's users who train together and whose sum leaves; 1 hides nobody."""
+    rounds: Letters = 1000
+    """Training letters answered within `days`, over all runs."""
+    rankings: Letters = 100
+    """Letters answered within `days`, over all runs, that ask for ranks among the candidates."""
+    full_rankings: Letters = 10
+    """The same for ranks in the whole catalogue, which can be made to tell something of every user's history."""
+    days: Days = 30.0
+    """The period over which letters are counted."""
+    keep_days: Days = 30.0
+    """What users learnt in a run is deleted when it was not touched for so long; until then the run can be resumed."""
+
+    def check_host(self, n_users: int) -> None:
+        """Refuse to start where every letter would have to be refused.
+
+        Raises:
+            PolicyError: this node hosts too few users.
+        """
+        if n_users < self.min_users:
+            raise PolicyError(
+                f"A node should host at least policy.min_users = {self.min_users} users, so that a sum hides each of "
+                f"them. Found {n_users}. Host more, or set min_users in the file that --policy names."
+            )
+
+    def check_name(self, method: str) -> None:
+        """Refuse a method that the file does not name, if it names any; before anything of it is imported."""
+        if self.methods and method not in self.methods:
+            raise PolicyError(
+                f"This node runs {', '.join(self.methods)} (policy.methods). It was asked for '{method}'."
+            )
+
+    def check_work(self, method: Method, channel: str, fingerprint: str) -> None:
+        """Refuse what a method would show, another channel, or other settings.
+
+        Raises:
+            PolicyError: with the key that decided it.
+        """
+        if not self.methods and method.server_needs > Need.SUM:
+            raise PolicyError(
+                f"This node answers with sums over its users. A '{type(method).__name__}' server reads the uploads of "
+                f"single users: name the method in policy.methods to allow it."
+            )
+        if channel not in self.channels:
+            raise PolicyError(
+                f"Uploads leave this node through {' or '.join(self.channels)} (policy.channels). It was asked for "
+                f"'{channel}'."
+            )
+        if self.runs and fingerprint not in self.runs:
+            raise PolicyError(
+                f"This node runs settings with the fingerprint {' or '.join(self.runs)} (policy.runs). Found "
+                f"{fingerprint}: `fedrecgel node policy CONFIG` prints a policy for a config."
+            )
+
+    def check_cohort(self, method: Method, ids: Tensor, n_hosted: int) -> None:
+        """Refuse to train so few users together that their sum tells of each.
+
+        Raises:
+            PolicyError: too few, somebody twice, or not all where sums of some could be subtracted from each other.
+        """
+        if ids.dim() != 1 or ids.dtype != torch.int64 or len(torch.unique(ids)) != len(ids):
+            raise PolicyError("A letter should name every user once, by a whole number. It does not.")
+        if len(ids) < self.min_users:
+            raise PolicyError(
+                f"At least policy.min_users = {self.min_users} users of this node train together. It was asked for "
+                f"{len(ids)}."
+            )
+        if method.draws_nothing and self.min_users > 1 and len(ids) != n_hosted:
+            raise PolicyError(
+                f"Uploads of '{type(method).__name__}' are the same every time, so sums over some users could be "
+                f"subtracted from each other. All {n_hosted} users of this node take part, or none; it was asked for "
+                f"{len(ids)}."
+            )
+
+    def check_sum(self, n_users: int) -> None:
+        """Refuse to send a sum over too few: what a server sends can make the uploads of the others useless.
+
+        Raises:
+            PolicyError: too few are in it.
+        """
+        if n_users < self.min_users:
+            raise PolicyError(
+                f"A sum that leaves this node holds at least policy.min_users = {self.min_users} users. After the "
+                f"gate, {n_users} are left."
+            )

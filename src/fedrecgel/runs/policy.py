@@ -1,0 +1,37 @@
+"""A node's policy file, and a policy that allows one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedrecgel.engine.flower.policy import Policy
+from fedrecgel.errors import ConfigError, unknown
+from fedrecgel.runs.config import Config, build, from_dict, read_sections
+from fedrecgel.runs.folder import FREE_TO_CHANGE, settings_fingerprint
+
+
+def read_policy(place: str) -> Policy:
+    """The policy in a TOML file; the default if there is none.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds something else.
+    """
+    sections = read_sections(Path(place)) if place else {}
+    for section, values in sections.items():
+        if section != "policy":
+            raise ConfigError(unknown("section", section, ["policy"], f"in '{place}'"))
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"[{section}] should be a table of settings. Found {values!r}.")
+    return build(Policy, sections.get("policy", {}), "policy")
+
+
+def policy_for(config: Config) -> Policy:
+    """Allows this run and the reference beside it, and no other."""
+    reference = from_dict({**config.to_dict(), "method": {"name": "popularity"}})
+    pair = (config, reference)
+    return Policy(
+        methods=tuple(dict.fromkeys(one.method.name for one in pair)),
+        channels=(config.run.channel,),
+        runs=tuple(dict.fromkeys(settings_fingerprint(one.to_dict(), FREE_TO_CHANGE) for one in pair)),
+    )

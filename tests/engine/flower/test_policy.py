@@ -1,0 +1,158 @@
+"""What a curious server gets out of a node, with and without a policy."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tests.builders import random_split
+from tests.engine.flower.curious import Rankings, counts_of, f1, histories, letter, read_one_by_one
+from tests.engine.flower.inprocess import InProcess, config_of, served
+
+from fedrecgel.draws import Draws
+from fedrecgel.engine.flower.node import Node
+from fedrecgel.engine.flower.policy import Policy
+from fedrecgel.engine.flower.shard import write_shards
+from fedrecgel.errors import PolicyError, RunError
+from fedrecgel.methods import METHODS
+from fedrecgel.methods.base import Need, Problem
+from fedrecgel.runs.flower import work_of
+from fedrecgel.runs.policy import policy_for
+from fedrecgel.tensors import Tensors
+
+SPLIT = random_split(n_users=24, n_items=130)
+USERS = list(range(24))
+FEDRECGEL = json.dumps(config_of().to_dict())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (found,) = write_shards(SPLIT, tmp_path / "shards", 1)
+    return found
+
+
+def guarded(place: Path, **rules: object) -> Node:
+    return Node(place, work_of, simulated=False, policy=Policy(**rules))  # type: ignore[arg-type]
+
+
+def down() -> Tensors:
+    """What FedRecGEL's clients download before round 0."""
+    problem = Problem(SPLIT.n_users, SPLIT.n_items, torch.float64)
+    return config_of().method.build().init_server(problem, Draws(0)).shared
+
+
+def test_letters_for_one_user_each_give_away_every_history_without_a_policy_and_none_with(place: Path) -> None:
+    assert read_one_by_one(Node(place, work_of), SPLIT, USERS) == len(USERS)
+    assert read_one_by_one(guarded(place), SPLIT, USERS) == 0
+    assert read_one_by_one(guarded(place, min_users=1), SPLIT, USERS) == len(USERS)  # whoever sets this wants it so
+
+
+@pytest.mark.parametrize("ids", [torch.tensor([7] * 10), torch.arange(10.0), torch.arange(10)[:, None]])
+def test_one_user_many_times_is_one_user(ids: torch.Tensor, place: Path) -> None:
+    asked = letter(USERS)
+    with pytest.raises(PolicyError, match="name every user once"):
+        guarded(place).answer("train", replace(asked, tensors={"ids": ids}))
+
+
+def test_sums_of_counts_cannot_be_subtracted_from_each_other(place: Path) -> None:
+    """Two letters that differ in one user tell that user's history, unless all users take part in both."""
+    truth = histories(SPLIT)
+    free = Node(place, work_of)
+    everybody, without = (counts_of(free, users, "run", 130) for users in (USERS, USERS[1:]))
+    assert everybody is not None
+    assert without is not None
+    assert everybody - without <= truth[0]
+    node = guarded(place)
+    assert counts_of(node, USERS[1:], "run", 130) is None
+    assert counts_of(node, USERS, "run", 130) == everybody
+
+
+def test_a_round_is_answered_for_one_set_of_users(place: Path) -> None:
+    node = guarded(place, min_users=5)
+    first = letter(USERS[:20], FEDRECGEL, shared=down())
+    told = node.answer("train", first)
+    again = node.answer("train", first)  # after a kill of the server
+    for name, value in told.tensors.items():
+        assert torch.equal(again.tensors[name], value)
+    with pytest.raises(PolicyError, match="answered for other users"):
+        node.answer("train", letter(USERS[1:20], FEDRECGEL, shared=down()))
+    node.answer("train", letter(USERS[1:20], FEDRECGEL, round=1, shared=down()))
+
+
+def test_a_sum_that_the_gate_left_to_few_users_does_not_leave(place: Path) -> None:
+    """The gate drops uploads that are too long or not finite; what is left must still hide each user."""
+    config = config_of(gate={"max_norm": 1e-12})  # the server's settings decide which uploads are too long
+    node = guarded(place)
+    with pytest.raises(PolicyError, match="After the gate, 0 are left"):
+        node.answer("train", letter(USERS, json.dumps(config.to_dict()), shared=down()))
+    assert not list((place / "state").glob("*/round-*"))
+
+
+def test_evaluation_letters_alone_give_away_users_without_a_policy_and_hardly_anything_with(place: Path) -> None:
+    truth = histories(SPLIT)
+    free = Rankings(Node(place, work_of), USERS, SPLIT)
+    held_out = free.held_out("catalogue")
+    assert held_out == SPLIT.test.tolist()
+    some = range(40)  # of the catalogue, so that the test is quick
+    wanted = [items & set(some) for items in truth]
+    assert f1(free.touched(some, held_out), wanted) > 0.9  # all but held-out items that were touched before
+    limited = Rankings(guarded(place), USERS, SPLIT)
+    found = limited.touched(some, held_out)  # even if it knows the held-out items
+    assert limited.n_answered == 10
+    assert set.union(*found) <= set(some[:10])
+
+
+@pytest.mark.parametrize("against", ["candidates", "catalogue"])
+def test_a_server_that_renames_its_run_gets_no_fresh_budget(place: Path, against: str) -> None:
+    asking = Rankings(guarded(place, rankings=3, full_rankings=3), USERS, SPLIT)
+    answers = [asking.ask(torch.tensor([item]), against) for item in range(5)]
+    assert [answer is None for answer in answers] == [False, False, False, True, True]
+    restarted = Rankings(guarded(place, rankings=3, full_rankings=3), USERS[:1], SPLIT)
+    assert restarted.ask(torch.tensor([9]), against) is None  # what is spent is on disk
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_without_a_list_a_node_runs_methods_that_need_sums(name: str, place: Path) -> None:
+    method = METHODS[name]()
+    if method.server_needs <= Need.SUM:
+        Policy().check_work(method, "plain", "")
+    else:
+        with pytest.raises(PolicyError, match="reads the uploads of single users"):
+            guarded(place).answer("train", letter(USERS, json.dumps(config_of(name).to_dict())))
+        Policy(methods=(name,)).check_work(method, "plain", "")
+
+
+def test_a_list_of_methods_is_the_list(place: Path) -> None:
+    with pytest.raises(PolicyError, match=r"runs fedmf \(policy.methods\). It was asked for 'popularity'"):
+        guarded(place, methods=("fedmf",)).answer("train", letter(USERS))
+
+
+def test_a_channel_that_is_not_listed_is_refused(place: Path) -> None:
+    with pytest.raises(PolicyError, match=r"through secagg \(policy.channels\). It was asked for 'plain'"):
+        guarded(place, channels=("secagg",)).answer("train", letter(USERS))
+
+
+def test_a_policy_for_one_run_allows_that_run_and_no_other(tmp_path: Path) -> None:
+    config = config_of(flower={"nodes": 2})
+    places = write_shards(SPLIT, tmp_path / "shards", 2)
+    rules = replace(policy_for(config), min_users=2)
+
+    def courier() -> InProcess:
+        return InProcess(
+            places,
+            faulty={number: lambda place: Node(place, work_of, simulated=False, policy=rules) for number in (100, 101)},
+        )
+
+    served(config, SPLIT, tmp_path / "run", courier(), simulated=False)
+    other = config_of(flower={"nodes": 2}, method={"user_lr": 5.0})
+    with pytest.raises(RunError, match="fingerprint"):
+        served(other, SPLIT, tmp_path / "other", courier(), simulated=False)
+
+
+def test_a_node_with_few_users_must_be_told_to_serve_them() -> None:
+    Policy().check_host(10)
+    with pytest.raises(PolicyError, match=r"Found 9\. Host more, or set min_users"):
+        Policy().check_host(9)
