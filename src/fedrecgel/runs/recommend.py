@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import torch
 from jaxtyping import Float, Int
@@ -111,14 +112,20 @@ class Everyone:
 
     def table(self, users: range, advance: Callable[[int], None] = lambda users: None) -> pa.Table:
         """What is recommended to these users; `advance` hears of how many more it is found."""
-        found, size = [], _users_at_once(self.result)
+        train, size, end = self.result.train, _users_at_once(self.result), 0
+        own = train.ptr[users.start + 1 : users.stop + 1] - train.ptr[users.start : users.stop]
+        n_rows = int(np.minimum(self.k, train.n_items - own).sum())
+        # Written in place: small results left between the scores of blocks would keep their memory from being reused.
+        columns = [np.empty(n_rows, kind) for kind in (np.int64, np.int32, np.int64, np.float64)]
         for first, best in zip(users[::size], best_items(self.result, users, self.k), strict=True):
-            found.append(best)
+            start, end = end, end + len(best.users)
+            for column, values in zip(columns, best, strict=True):
+                column[start:end] = values.numpy()
             advance(min(size, users.stop - first))
-        numbers, ranks, items, scores = (torch.cat(column).numpy() for column in zip(*found, strict=True))
-        values = [self._users.take(pa.array(numbers)), ranks, self._items.take(pa.array(items)), scores]
-        cast = [pa.array(column).cast(kind) for column, kind in zip(values, self.schema.types, strict=True)]
-        return pa.Table.from_arrays(cast, schema=self.schema)
+        numbers, ranks, items, scores = map(pa.array, columns)
+        return pa.Table.from_arrays(
+            [self._users.take(numbers), ranks, self._items.take(items), scores], schema=self.schema
+        )
 
 
 def write_recommendations(result: Result, path: Path, k: int = 10) -> int:
