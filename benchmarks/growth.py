@@ -1,25 +1,36 @@
 """Cost of a round as the population grows: seconds per merged sample and peak memory, each size in its own process.
 
-    python benchmarks/growth.py [--accelerate] [USERS ...]
+    python benchmarks/growth.py [--accelerate] [--command] [USERS ...]
 
-Twenty interactions per user, a tenth as many items as users, one client in a hundred per round.
+Twenty interactions per user, a tenth as many items as users, one client in a hundred per round. With --command, the
+whole `fedrecgel train`: data, split, three rounds, evaluation among 99 candidates, popularity, checkpoint and files.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
+import time
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 
 import torch
 
 from fedrecgel.bench.measure import Contender, Pace, cpu_seconds, peak_rss_gb
+from fedrecgel.cli.main import main as fedrecgel
 from fedrecgel.data.federation import Federation
 from fedrecgel.data.synthetic import generate
 from fedrecgel.methods.fedrecgel import FedRecGEL
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
+ROUND_COLUMNS = {
+    **{"users": 10, "items": 9, "rows": 12, "clients": 9},
+    **{"samples": 11, "seconds": 9, "us/sample": 11, "RSS GB": 9},
+}
+COMMAND_COLUMNS = {"users": 10, "items": 9, "rows": 12, "train s": 9, "evaluate s": 12, "all s": 8, "RSS GB": 9}
 
 
 def measure(users: int, accelerate: bool) -> None:
@@ -39,20 +50,42 @@ def measure(users: int, accelerate: bool) -> None:
     )
 
 
+def measure_command(users: int, accelerate: bool) -> None:
+    """The whole command on all cores, wall time; prints one row."""
+    settings = {
+        **{"data.users": users, "data.items": users // 10, "data.interactions": 20 * users, "method.fraction": 0.01},
+        **{"evaluation.full": "false", "local.accelerate": str(accelerate).lower()},
+    }
+    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    started = time.perf_counter()
+    with TemporaryDirectory() as folder:
+        run = str(Path(folder) / "run")
+        if fedrecgel(["train", "--dataset", "synthetic", "--rounds", "3", "--quiet", "--out", run, *words]):
+            raise SystemExit(1)
+        seconds, peak = time.perf_counter() - started, peak_rss_gb()
+        spent = json.loads((Path(run) / "summary.json").read_text(encoding="utf-8"))["seconds"]
+    print(
+        f"{users:>10,}{users // 10:>9,}{20 * users:>12,}{spent['train']:>9.1f}{spent['evaluate']:>12.1f}"
+        f"{seconds:>8.1f}{peak:>9.2f}",
+        flush=True,
+    )
+
+
 def main() -> None:
     """All sizes, one process after another."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("users", nargs="*", type=int, default=list(SIZES))
     parser.add_argument("--accelerate", action="store_true", help="through the native kernel")
+    parser.add_argument("--command", action="store_true", help="the whole command instead of a round")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        measure(args.users[0], args.accelerate)
+        (measure_command if args.command else measure)(args.users[0], args.accelerate)
         return
-    names = ("users", "items", "rows", "clients", "samples", "seconds", "us/sample", "RSS GB")
-    print("".join(f"{name:>{width}}" for name, width in zip(names, (10, 9, 12, 9, 11, 9, 11, 9), strict=True)))
+    columns = COMMAND_COLUMNS if args.command else ROUND_COLUMNS
+    print("".join(f"{name:>{width}}" for name, width in columns.items()), flush=True)
     for users in args.users:
-        more = ["--accelerate"] if args.accelerate else []
+        more = [f"--{name}" for name in ("accelerate", "command") if getattr(args, name)]
         subprocess.run([sys.executable, __file__, "--one", str(users), *more], check=True)
 
 

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet
 import pytest
 from tests.builders import TINY, random_split
 
 import fedrecgel
+from fedrecgel.cli import progress
 from fedrecgel.cli.main import main
+from fedrecgel.runs import recommend
 
 Capture = pytest.CaptureFixture[str]
 
@@ -47,6 +50,40 @@ def test_all_users(run: Path, tmp_path: Path, capsys: Capture) -> None:
         assert table["item"][3 * user : 3 * user + 3] == [
             best.item for best in fedrecgel.open(run).recommend(f"u{user}", k=3)
         ]
+
+
+def test_stopped_by_ctrl_c_and_continued(
+    run: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["recommend", str(run), "--all", "-k", "3", "-o", str(tmp_path / "all.csv")]
+    monkeypatch.setattr(recommend, "SCORES_PER_PART", 1)
+    monkeypatch.setattr(progress, "FIRST_LINE", 0.0)
+    monkeypatch.setattr(progress, "NEXT_LINE", 0.0)
+    monkeypatch.setattr(recommend, "_users_at_once", lambda result: 5)
+    blocks, find = 0, recommend.best_items
+
+    def press(*arguments: Any) -> Any:
+        nonlocal blocks
+        blocks += 1
+        if blocks == 2:
+            raise KeyboardInterrupt
+        return find(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recommend, "best_items", press)
+        assert main(words) == 130
+    printed = capsys.readouterr()
+    assert "5 of 14 users, 00:00 left" in printed.err
+    assert f"Stopped. What is done is in {tmp_path / 'all.csv.parts'}; continue with the same command." in printed.err
+    assert printed.out == ""
+    assert main([*words[:4], "4", *words[5:]]) == 2
+    assert "delete the folder, or choose another -o" in capsys.readouterr().err
+    assert main(words) == 0
+    printed = capsys.readouterr()
+    assert "5 of 14 users were done before\n10 of 14 users" in printed.err
+    assert "42 recommendations for 14 users" in printed.out
+    fedrecgel.open(run).recommend_all(tmp_path / "whole.csv", 3)
+    assert (tmp_path / "all.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrecgel.engine.chunks import CHUNK_COST, chunks_of
+from fedrecgel.engine.chunks import CHUNK_COST, blocks_of, chunks_of
 
 SIZES = st.lists(st.integers(0, 900), max_size=60).map(lambda sizes: sorted(sizes, reverse=True))
 
@@ -47,3 +47,15 @@ def test_many_equal_clients_fill_the_chunks() -> None:
     chunks = chunks_of(torch.full((1000,), 25), 3072)
     assert len(chunks) < 1.1 * 25 * 1000 / 3072 + 3
     assert padded([25] * 1000, chunks[-1]) <= 3072 // 2
+
+
+@given(SIZES, st.integers(1, 900), st.integers(1, 4000))
+def test_blocks_hold_all_chunks_and_fit(sizes: list[int], chunk: int, budget: int) -> None:
+    lengths = torch.tensor(sizes, dtype=torch.int64)
+    chunks = chunks_of(lengths, chunk)
+    blocks = blocks_of(chunks, lengths, budget)
+    assert [chunk for block in blocks for chunk in block] == chunks
+    spans = [sum(sizes[block[0][0] : block[-1][1]]) for block in blocks]
+    assert all(len(block) == 1 or span <= budget for block, span in zip(blocks, spans, strict=True))
+    starts = [sum(sizes[slice(*block[0])]) for block in blocks[1:]]
+    assert all(span + more > budget for span, more in zip(spans, starts, strict=False))  # none could be longer

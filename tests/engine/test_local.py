@@ -8,9 +8,10 @@ import torch
 from tests.builders import TINY, engine_of, problem_of, random_split
 from torch import Tensor
 
-from fedrecgel.data.federation import ClientBatch
+from fedrecgel.data.federation import ClientBatch, Examples, Federation
 from fedrecgel.data.split import NO_ITEM, Split
 from fedrecgel.draws import Draws
+from fedrecgel.engine import local
 from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.engine.run import run
 from fedrecgel.errors import PrivacyError
@@ -62,6 +63,37 @@ def test_workers_do_not_change_a_bit(workers: int) -> None:
         alone = engine_of(method, SPLIT, local=blocks)
         alone.store.load(usual.store.everyone())
         assert pairs(alone.ranks(usual_server, "test", against)) == pairs(usual.ranks(usual_server, "test", against))
+
+
+@pytest.mark.parametrize(
+    "method", [FedRecGEL(**{**TINY, "fraction": 1.0}), Popularity()], ids=lambda m: type(m).__name__
+)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_examples_are_drawn_some_at_a_time_and_change_no_bit(
+    method: Method, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drawn all at once, those of a million clients take several GB."""
+    drawn: list[int] = []
+    draw = Federation.examples
+
+    def watch(federation: Federation, ids: Tensor, round: int, draws: Draws, *, negatives: bool) -> Examples:
+        drawn.append(int(federation.n_examples(ids, negatives=negatives).sum()))
+        return draw(federation, ids, round, draws, negatives=negatives)
+
+    monkeypatch.setattr(Federation, "examples", watch)
+    settings = LocalSettings(workers=workers, chunk_examples=40)
+    usual, usual_server = trained(method, settings)
+    assert len(drawn) == 3  # one for each round
+    monkeypatch.setattr(local, "EXAMPLES_AT_ONCE", 60)
+    other, other_server = trained(method, settings)
+    longest = int(usual.federation.n_examples(usual.population(), negatives=method.samples_negatives).max())
+    assert max(drawn[3:]) <= max(60, longest) < min(drawn[:3])
+    for first, second in (
+        (usual.store.everyone().pack(), other.store.everyone().pack()),
+        (usual_server.shared, other_server.shared),
+    ):
+        assert first.keys() == second.keys()
+        assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def naive_ranks(

@@ -8,6 +8,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedrecgel.cli.common import INTERRUPTED
 from fedrecgel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "recommend",
         help="what a finished run recommends",
-        description="The best items for a user, or for all, among those the user has not trained on.",
+        description="The best items for a user, or for all, among those the user has not trained on. Stopped in the "
+        "middle, --all leaves its finished parts in FILE.parts; the same command continues behind them.",
     )
     parser.add_argument("folder", metavar="RUN", help="folder of a finished run")
     whom = parser.add_mutually_exclusive_group(required=True)
@@ -43,17 +45,11 @@ def run_recommend(args: Namespace) -> int:
         raise ConfigError("--json prints the recommendations of one --user. Leave it out with --all.")
     if not args.all and args.output is not None:
         raise ConfigError("-o is the file of --all. Leave it out with --user, or take --json and redirect.")
-    from fedrecgel.runs.recommend import check_table_path, user_number  # here, because it imports torch
+    if args.all:
+        return _write_all(args.folder, Path(args.output), args.k)
+    from fedrecgel.runs.recommend import user_number  # here, because it imports torch
     from fedrecgel.runs.result import open_run
 
-    if args.all:
-        path = check_table_path(Path(args.output))
-        result = open_run(args.folder)
-        n_users, n_items = len(result.user_ids), len(result.item_ids)
-        print(f"Ranking {n_items:,} items for {n_users:,} users …", file=sys.stderr)
-        n_rows = result.recommend_all(path, args.k)
-        print(f"{n_rows:,} recommendations for {n_users:,} users are in {path}")
-        return 0
     result = open_run(args.folder)
     found = result.recommend(args.user, args.k)
     if args.json:
@@ -65,4 +61,26 @@ def run_recommend(args: Namespace) -> int:
     print(f"rank  {'item':<{width}}  {'score':>10}")
     for rank, best in enumerate(found, 1):
         print(f"{rank:>4}  {best.item!s:<{width}}  {best.score:>10.4f}")
+    return 0
+
+
+def _write_all(folder: str, path: Path, k: int) -> int:
+    from fedrecgel.cli.progress import UserProgress  # here, because they import torch
+    from fedrecgel.runs.recommend import Everyone, check_table_path
+    from fedrecgel.runs.recommend_parts import parts_folder, write_in_parts
+    from fedrecgel.runs.result import open_run
+
+    check_table_path(path)
+    result = open_run(folder)
+    n_users, n_items = len(result.user_ids), len(result.item_ids)
+    everyone, progress = Everyone(result, k), UserProgress(n_users)
+    print(f"Ranking {n_items:,} items for {n_users:,} users …", file=sys.stderr)
+    try:
+        n_rows = write_in_parts(everyone, path, progress)
+    except KeyboardInterrupt:
+        progress.close()
+        print(f"Stopped. What is done is in {parts_folder(path)}; continue with the same command.", file=sys.stderr)
+        return INTERRUPTED
+    progress.close()
+    print(f"{n_rows:,} recommendations for {n_users:,} users are in {path}")
     return 0

@@ -86,7 +86,7 @@ class Split:
         )
         arrays = [self.train.ptr, self.train.items, self.train.counts, self.test, self.candidates]
         for array in (*arrays, self.validation, self.validation_candidates):
-            digest.update(b"none" if array is None else np.ascontiguousarray(array).tobytes())
+            digest.update(b"none" if array is None else np.ascontiguousarray(array).reshape(-1).data)
         return digest.hexdigest()
 
 

@@ -11,8 +11,11 @@ from torch import Tensor
 CHUNK_COST = 300
 """What a chunk costs however small it is, in examples that take the same time."""
 
+Chunk = tuple[int, int]
+"""A range of clients: the first, and the one behind the last."""
 
-def chunks_of(lengths: Int[Tensor, " C"], budget: int) -> list[tuple[int, int]]:
+
+def chunks_of(lengths: Int[Tensor, " C"], budget: int) -> list[Chunk]:
     """Ranges of clients, longest first: the cut that costs least in padded examples and chunks together.
 
     A chunk holds at most `budget` examples after padding, or one client. Those at the end hold less, so that workers
@@ -35,6 +38,20 @@ def chunks_of(lengths: Int[Tensor, " C"], budget: int) -> list[tuple[int, int]]:
     while cuts[-1] > 0:
         cuts.append(before[cuts[-1]])
     return [(bounds[i], bounds[j]) for j, i in pairwise(cuts)][::-1]
+
+
+def blocks_of(chunks: list[Chunk], lengths: Int[Tensor, " C"], budget: int) -> list[list[Chunk]]:
+    """The same chunks in runs whose clients have at most `budget` examples together, or of one chunk."""
+    sizes = [int(lengths[first:last].sum()) for first, last in chunks]
+    blocks: list[list[Chunk]] = []
+    room = 0
+    for chunk, size in zip(chunks, sizes, strict=True):
+        if size > room or not blocks:
+            blocks.append([])
+            room = budget
+        blocks[-1].append(chunk)
+        room -= size
+    return blocks
 
 
 def _pieces(sizes: list[int], most: int) -> list[int]:

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Annotated, TypeVar
 
 import numpy as np
@@ -20,11 +21,11 @@ from msgspec import Meta
 from torch import Tensor
 
 from fedrecgel.channels.base import Channel, Plain, RoundSetup
-from fedrecgel.data.federation import Federation
+from fedrecgel.data.federation import Examples, Federation
 from fedrecgel.data.split import NO_ITEM
 from fedrecgel.draws import Draws
 from fedrecgel.engine.base import Trained
-from fedrecgel.engine.chunks import chunks_of
+from fedrecgel.engine.chunks import Chunk, blocks_of, chunks_of
 from fedrecgel.engine.economies import footprint, has_kernel
 from fedrecgel.engine.gate import GateSettings, check_declared, sift
 from fedrecgel.engine.store import ClientStore
@@ -39,6 +40,9 @@ from fedrecgel.tensors import Ids, n_bytes
 
 A = TypeVar("A")
 B = TypeVar("B")
+
+EXAMPLES_AT_ONCE = 2_000_000
+"""Examples drawn together: drawing takes some 150 bytes for each, and a million clients may train in one round."""
 
 
 @dataclass(frozen=True)
@@ -124,13 +128,25 @@ class LocalEngine:
         negatives = self.method.samples_negatives
         lengths = self.federation.n_examples(cohort, negatives=negatives)
         order = torch.argsort(lengths, descending=True, stable=True)  # clients of similar length need little padding
-        drawn = self._begin(lambda: self.federation.examples(cohort[order], round, self.draws, negatives=negatives))
-        opened = self.devices.open_download(down)  # every device does; a simulator once for all
-        examples = drawn()
+        weights = footprint(self.method, lengths[order], self.federation.n_items, compiled=self.accelerated)
+        blocks = blocks_of(chunks_of(weights, self.settings.chunk_examples), lengths[order], EXAMPLES_AT_ONCE)
 
-        def train_chunk(chunk: tuple[int, int]) -> ClientResult:
-            batch = examples.batch(*chunk)
-            received = opened.of(order[slice(*chunk)])
+        def draw(block: list[Chunk]) -> Examples:
+            clients = cohort[order[block[0][0] : block[-1][1]]]
+            return self.federation.examples(clients, round, self.draws, negatives=negatives)
+
+        drawn = self._begin(lambda: [draw(block) for block in blocks[:1]])
+        opened = self.devices.open_download(down)  # every device does; a simulator once for all
+
+        def chunks() -> Iterator[tuple[Chunk, Examples, int]]:
+            """With the examples of their block and its first client; later blocks are drawn when it is their turn."""
+            for block, examples in zip(blocks, chain(drawn(), map(draw, blocks[1:])), strict=True):
+                yield from ((chunk, examples, block[0][0]) for chunk in block)
+
+        def train_chunk(part: tuple[Chunk, Examples, int]) -> ClientResult:
+            (first, last), examples, start = part
+            batch = examples.batch(first - start, last - start)
+            received = opened.of(order[first:last])
             with allow_kernels(self.accelerated):
                 result = self.method.client_update(self.store.read(batch.ids), received, batch, round, self.draws)
             check_declared(result.upload, self.method)
@@ -143,8 +159,7 @@ class LocalEngine:
 
         def uploads() -> Iterator[Upload]:
             nonlocal bytes_up, n_answers
-            weights = footprint(self.method, lengths[order], self.federation.n_items, compiled=self.accelerated)
-            for result in self._in_order(train_chunk, chunks_of(weights, self.settings.chunk_examples)):
+            for result in self._in_order(train_chunk, chunks()):
                 ids = result.upload.ids
                 if len(ids):
                     learnt.append((ids, result.private))

@@ -33,7 +33,7 @@ def test_fingerprint(split: Split) -> str:
     """SHA-256 of users, held-out items and candidates; training rows may differ, as they do with a validation item."""
     digest = sha256(repr(split.interactions.user_ids).encode())
     for array in (split.test, split.candidates):
-        digest.update(np.ascontiguousarray(array).tobytes())
+        digest.update(np.ascontiguousarray(array).reshape(-1).data)
     return digest.hexdigest()
 
 

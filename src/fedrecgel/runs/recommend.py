@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import torch
 from jaxtyping import Float, Int
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 WRITERS: dict[str, Any] = {".parquet": parquet.ParquetWriter, ".csv": csv.CSVWriter}
 ROWS_AT_ONCE = 200_000
 """Rows written together: many small groups make a large and slow Parquet file."""
+SCORES_PER_PART = 100_000_000
+"""Scores behind one part of the table for everybody: about a minute of work."""
 
 
 class Best(NamedTuple):
@@ -54,11 +57,10 @@ def best_items(result: Result, users: range, k: int) -> Iterator[Best]:
     Raises:
         ConfigError: k is not positive.
     """
-    if k < 1:
-        raise ConfigError(f"k should be at least 1. Found {k}.")
+    _check_k(k)
     method, server, n_items = result.config.method.build(), Server(result.shared), len(result.item_ids)
     everyone = method.broadcast(server, torch.arange(users.start, users.stop))
-    size = max(1, result.config.local.chunk_scores // n_items)
+    size = _users_at_once(result)
     for first in range(users.start, users.stop, size):
         ids = torch.arange(first, min(first + size, users.stop))
         down = everyone.of(slice(first - users.start, first - users.start + len(ids)))
@@ -86,6 +88,46 @@ def check_table_path(path: Path) -> Path:
     return path
 
 
+class Everyone:
+    """The k best items of every user, as tables of some users each with columns user, rank, item and score.
+
+    Raises:
+        ConfigError: k is not positive.
+    """
+
+    def __init__(self, result: Result, k: int) -> None:
+        _check_k(k)
+        self.result, self.k = result, k
+        self._users, self._items = pa.array(result.user_ids), pa.array(result.item_ids)
+        columns = {"user": self._users.type, "rank": pa.int32(), "item": self._items.type, "score": pa.float64()}
+        self.schema = pa.schema(columns)
+
+    @property
+    def parts(self) -> list[range]:
+        """The users of each table. Sizes alone decide the cut, and blocks of users end where they would without it."""
+        n_users, n_items, block = len(self._users), len(self._items), _users_at_once(self.result)
+        fit = min(SCORES_PER_PART // n_items, ROWS_AT_ONCE // min(self.k, n_items))
+        size = max(1, fit // block) * block
+        return [range(first, min(first + size, n_users)) for first in range(0, n_users, size)]
+
+    def table(self, users: range, advance: Callable[[int], None] = lambda users: None) -> pa.Table:
+        """What is recommended to these users; `advance` hears of how many more it is found."""
+        train, size, end = self.result.train, _users_at_once(self.result), 0
+        own = train.ptr[users.start + 1 : users.stop + 1] - train.ptr[users.start : users.stop]
+        n_rows = int(np.minimum(self.k, train.n_items - own).sum())
+        # Written in place: small results left between the scores of blocks would keep their memory from being reused.
+        columns = [np.empty(n_rows, kind) for kind in (np.int64, np.int32, np.int64, np.float64)]
+        for first, best in zip(users[::size], best_items(self.result, users, self.k), strict=True):
+            start, end = end, end + len(best.users)
+            for column, values in zip(columns, best, strict=True):
+                column[start:end] = values.numpy()
+            advance(min(size, users.stop - first))
+        numbers, ranks, items, scores = map(pa.array, columns)
+        return pa.Table.from_arrays(
+            [self._users.take(numbers), ranks, self._items.take(items), scores], schema=self.schema
+        )
+
+
 def write_recommendations(result: Result, path: Path, k: int = 10) -> int:
     """Write the k best items of every user as a table with columns user, rank, item and score; returns its rows.
 
@@ -95,32 +137,46 @@ def write_recommendations(result: Result, path: Path, k: int = 10) -> int:
         ConfigError: the name does not end with .parquet or .csv, or k is not positive.
         StorageError: it could not be written; a file that was there is untouched.
     """
-    make = WRITERS[check_table_path(path).suffix]
-    user_ids, item_ids = pa.array(result.user_ids), pa.array(result.item_ids)
-    columns = {"user": user_ids.type, "rank": pa.int32(), "item": item_ids.type, "score": pa.float64()}
-    schema, n_rows = pa.schema(columns), 0
+    check_table_path(path)
+    everyone = Everyone(result, k)
+    return write_tables(path, everyone.schema, map(everyone.table, everyone.parts))
+
+
+def write_tables(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> int:
+    """Write tables one below the other into a .parquet or .csv file; returns its rows.
+
+    Raises:
+        StorageError: it could not be written; a file that was there is untouched.
+    """
+    n_rows = 0
 
     def write(temporary: Path) -> None:
         nonlocal n_rows
-        with make(str(temporary), schema) as writer:
-            for best in _gather(best_items(result, range(len(user_ids)), k)):
-                users, ranks, items, scores = (column.numpy() for column in best)
-                values = [user_ids.take(pa.array(users)), ranks, item_ids.take(pa.array(items)), scores]
-                cast = [pa.array(v).cast(kind) for v, kind in zip(values, schema.types, strict=True)]
-                writer.write_table(pa.Table.from_arrays(cast, schema=schema))
-                n_rows += len(users)
+        with WRITERS[path.suffix](str(temporary), schema) as writer:
+            for table in _gather(tables):
+                writer.write_table(table)
+                n_rows += table.num_rows
 
     write_atomically(path, write)
     return n_rows
 
 
-def _gather(blocks: Iterator[Best]) -> Iterator[Best]:
-    """The same rows in fewer, larger blocks."""
-    waiting: list[Best] = []
-    for block in blocks:
-        waiting.append(block)
-        if sum(len(one.users) for one in waiting) >= ROWS_AT_ONCE:
-            yield Best(*(torch.cat(column) for column in zip(*waiting, strict=True)))
+def _gather(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in fewer, larger tables."""
+    waiting: list[pa.Table] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(one.num_rows for one in waiting) >= ROWS_AT_ONCE:
+            yield pa.concat_tables(waiting).combine_chunks()
             waiting = []
     if waiting:
-        yield Best(*(torch.cat(column) for column in zip(*waiting, strict=True)))
+        yield pa.concat_tables(waiting).combine_chunks()
+
+
+def _users_at_once(result: Result) -> int:
+    return max(1, result.config.local.chunk_scores // len(result.item_ids))
+
+
+def _check_k(k: int) -> None:
+    if k < 1:
+        raise ConfigError(f"k should be at least 1. Found {k}.")
