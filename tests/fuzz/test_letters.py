@@ -88,7 +88,8 @@ def spoilt(draw: st.DrawFn, honest: Letter) -> Letter | Lost:
         if (value := draw(st.none() | tensors)) is None:
             found.pop(name, None)
         elif name in found and draw(st.booleans()):  # the right form, the wrong numbers
-            found[name] = torch.full_like(found[name], float(value.flatten()[0].real) if value.numel() else 3.0)
+            number = float(value.flatten()[0].real) if value.numel() else 3.0
+            found[name] = torch.full(found[name].shape, number, dtype=torch.float64).to(found[name].dtype)
         else:
             found[name] = value
     for name in draw(st.lists(st.sampled_from([*about]), max_size=2)) if about else []:
