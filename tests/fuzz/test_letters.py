@@ -24,7 +24,7 @@ from fedrecgel.engine.flower.node import Node
 from fedrecgel.engine.flower.roster import Roster
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
-from fedrecgel.errors import FedrecgelError
+from fedrecgel.errors import FedrecgelError, RunError
 from fedrecgel.methods.base import Server
 from fedrecgel.runs.flower import work_of
 
@@ -151,7 +151,11 @@ def test_no_answer_stops_the_server(recorded: dict[tuple[str, int], Letter], dat
     kind = data.draw(st.sampled_from(["hello", "train", "train", "rank"]))
     courier = Replayed(recorded)
     courier.hostile, courier.spoils = data.draw(spoilt(recorded[kind, HOSTILE])), kind
-    engine = engine_over(courier)
+    try:
+        engine = engine_over(courier)
+    except RunError:  # it claims users of another node: a run does not start before somebody says whose they are
+        assert kind == "hello"
+        return
     server = server_of(engine)
     trained = engine.train(server, EVERYONE, 0)
     assert 9 <= trained.n_answers <= 14
