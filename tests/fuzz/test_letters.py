@@ -24,7 +24,7 @@ from fedrecgel.engine.flower.node import Node
 from fedrecgel.engine.flower.roster import Roster
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
-from fedrecgel.errors import FedrecgelError
+from fedrecgel.errors import FedrecgelError, RunError
 from fedrecgel.methods.base import Server
 from fedrecgel.runs.flower import work_of
 
@@ -88,7 +88,8 @@ def spoilt(draw: st.DrawFn, honest: Letter) -> Letter | Lost:
         if (value := draw(st.none() | tensors)) is None:
             found.pop(name, None)
         elif name in found and draw(st.booleans()):  # the right form, the wrong numbers
-            found[name] = torch.full_like(found[name], float(value.flatten()[0].real) if value.numel() else 3.0)
+            number = float(value.flatten()[0].real) if value.numel() else 3.0
+            found[name] = torch.full(found[name].shape, number, dtype=torch.float64).to(found[name].dtype)
         else:
             found[name] = value
     for name in draw(st.lists(st.sampled_from([*about]), max_size=2)) if about else []:
@@ -150,7 +151,11 @@ def test_no_answer_stops_the_server(recorded: dict[tuple[str, int], Letter], dat
     kind = data.draw(st.sampled_from(["hello", "train", "train", "rank"]))
     courier = Replayed(recorded)
     courier.hostile, courier.spoils = data.draw(spoilt(recorded[kind, HOSTILE])), kind
-    engine = engine_over(courier)
+    try:
+        engine = engine_over(courier)
+    except RunError:  # it claims users of another node: a run does not start before somebody says whose they are
+        assert kind == "hello"
+        return
     server = server_of(engine)
     trained = engine.train(server, EVERYONE, 0)
     assert 9 <= trained.n_answers <= 14
