@@ -9,7 +9,8 @@ import tomli_w
 
 from fedrecgel.errors import RunFolderError, StorageError
 from fedrecgel.runs.config import Config, from_dict
-from fedrecgel.runs.folder import RunFolder, run_fingerprint
+from fedrecgel.runs.folder import RunFolder
+from fedrecgel.runs.settings import run_fingerprint
 from fedrecgel.storage import write_text
 
 

@@ -11,7 +11,8 @@ from typing import Any
 from fedrecgel.errors import RunFolderError
 from fedrecgel.evaluation.metrics import metric_names
 from fedrecgel.methods import method_label
-from fedrecgel.runs.folder import CHANGE_NO_NUMBER, RunFolder, settings_fingerprint
+from fedrecgel.runs.folder import RunFolder
+from fedrecgel.runs.settings import CHANGE_NO_NUMBER, settings_fingerprint
 from fedrecgel.storage import read_json
 from fedrecgel.studies import EXPERIMENTS
 from fedrecgel.studies.cells import shown_name

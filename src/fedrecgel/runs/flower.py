@@ -32,9 +32,10 @@ from fedrecgel.errors import ConfigError, RunError, StorageError
 from fedrecgel.methods import method_label
 from fedrecgel.methods.base import Method, Problem
 from fedrecgel.runs.config import Config, from_dict
-from fedrecgel.runs.folder import FREE_TO_CHANGE, RunFolder, run_fingerprint, settings_fingerprint
+from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.host import Host
 from fedrecgel.runs.result import Result, open_run
+from fedrecgel.runs.settings import FREE_TO_CHANGE, run_fingerprint, settings_fingerprint
 from fedrecgel.runs.training import Interrupted, Line, train_config
 from fedrecgel.storage import lock_folder, write_text
 

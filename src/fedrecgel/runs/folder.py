@@ -4,91 +4,18 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from fedrecgel.errors import FedrecgelError, RunFolderError, StorageError
-from fedrecgel.methods import method_label
 from fedrecgel.runs.seal import checksum, history_text, read_line, sealed, unseal
-from fedrecgel.storage import TEMPORARY, UNREADABLE, lock_folder, read_bytes, read_toml, remove, write_text
-
-Settings = Mapping[str, Mapping[str, Any]]
-"""Sections of a config, as in the TOML file."""
-
-CHANGE_NO_NUMBER = frozenset({("checkpoint", "every"), ("data", "dir"), ("local", "workers")})
-"""Settings that change no number of a run: the one list. Two runs that differ in nothing else are the same run.
-
-`local.accelerate` and the sizes of chunks are not among them: numbers agree to rounding only.
-"""
-FREE_TO_CHANGE = CHANGE_NO_NUMBER | {
-    ("run", "rounds"),
-    ("flower", "superlink"),
-    ("flower", "certificate"),
-    ("flower", "wait_seconds"),
-    ("flower", "round_seconds"),
-    ("flower", "min_answers"),
-    ("flower", "repeats"),
-    ("flower", "hosts"),
-    ("flower", "lost_state"),
-}
-"""Settings a resumed run may change: they do not alter the rounds already finished."""
-
-
-def settings_fingerprint(settings: Settings, free: Set[tuple[str, str]], *more: object) -> str:
-    """SHA-256 of all settings but the free ones, and of what else there is to tell apart."""
-    kept = {
-        section: {key: value for key, value in values.items() if (section, key) not in free}
-        for section, values in settings.items()
-    }
-    content = [kept, *more] if more else kept
-    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def run_fingerprint(settings: Settings, split: str, *, accelerated: bool = False) -> str:
-    """What a checkpoint must match: every setting that shapes a round, the split itself, and the path taken."""
-    return settings_fingerprint(settings, FREE_TO_CHANGE, split, accelerated)
-
-
-def settings_mark(settings: Settings) -> str:
-    """What the seal of a run says of config.toml: the same for a file that means the same.
-
-    A class that moved to another file is the same method, and where its file is may be corrected in config.toml.
-    """
-    method = settings.get("method", {})
-    named = {**settings, "method": {**method, "name": method_label(str(method.get("name")))}}
-    return settings_fingerprint(named, CHANGE_NO_NUMBER)
-
-
-def difference(
-    ours: Settings, theirs: Settings, free: Set[tuple[str, str]] = FREE_TO_CHANGE
-) -> tuple[str, Any, Any] | None:
-    """The first setting that is not the same and should be: its key, their value, our value."""
-    for section in sorted({*theirs, *ours}):
-        mine, other = ours.get(section, {}), theirs.get(section, {})
-        for key in sorted({*mine, *other}, key=lambda key: (key != "name", key)):  # the name says most
-            if (section, key) not in free and mine.get(key) != other.get(key):
-                return f"{section}.{key}", other.get(key), mine.get(key)
-    return None
-
-
-def read_settings(path: Path) -> dict[str, dict[str, Any]]:
-    """The sections of a config that this package wrote; their keys are not checked.
-
-    Raises:
-        RunFolderError: the file is damaged or something else.
-    """
-    try:
-        return msgspec.convert(read_toml(path), dict[str, dict[str, Any]])
-    except UNREADABLE as error:
-        raise RunFolderError(
-            f"'{path}' cannot be read: {error}. Restore it from a copy, or choose another --out."
-        ) from error
+from fedrecgel.runs.settings import Settings, difference, read_settings, settings_mark
+from fedrecgel.storage import TEMPORARY, UNREADABLE, lock_folder, read_bytes, remove, write_text
 
 
 class Finished(NamedTuple):

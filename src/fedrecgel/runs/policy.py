@@ -8,7 +8,7 @@ from pathlib import Path
 from fedrecgel.engine.flower.policy import Policy
 from fedrecgel.errors import ConfigError, unknown
 from fedrecgel.runs.config import Config, build, from_dict, read_sections
-from fedrecgel.runs.folder import FREE_TO_CHANGE, settings_fingerprint
+from fedrecgel.runs.settings import FREE_TO_CHANGE, settings_fingerprint
 
 
 def read_policy(place: str) -> Policy:

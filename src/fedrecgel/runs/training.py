@@ -23,11 +23,12 @@ from fedrecgel.evaluation.metrics import is_metric, metrics
 from fedrecgel.methods.base import Problem, Server
 from fedrecgel.models.kernels import with_kernels
 from fedrecgel.runs.config import Config, MethodSettings, check_device
-from fedrecgel.runs.folder import RunFolder, run_fingerprint
+from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.host import Hosting, simulated
 from fedrecgel.runs.ranks_file import RankFile, test_fingerprint
 from fedrecgel.runs.reference import has_reference
 from fedrecgel.runs.result import Result
+from fedrecgel.runs.settings import run_fingerprint
 from fedrecgel.runs.summary import summarise
 from fedrecgel.storage import write_text
 from fedrecgel.tensors import copy, move

@@ -14,7 +14,7 @@ import tomli_w
 
 from fedrecgel.errors import RunFolderError, StorageError
 from fedrecgel.runs.config import Config
-from fedrecgel.runs.folder import FREE_TO_CHANGE, difference, read_settings
+from fedrecgel.runs.settings import FREE_TO_CHANGE, difference, read_settings
 from fedrecgel.search.space import Space, Value
 from fedrecgel.storage import TEMPORARY, UNREADABLE, lock_folder, read_bytes, write_text
 

@@ -14,7 +14,8 @@ from fedrecgel.engine.local import available_cores
 from fedrecgel.errors import FedrecgelError
 from fedrecgel.methods import method_label
 from fedrecgel.runs.config import Config
-from fedrecgel.runs.folder import CHANGE_NO_NUMBER, RunFolder, settings_fingerprint
+from fedrecgel.runs.folder import RunFolder
+from fedrecgel.runs.settings import CHANGE_NO_NUMBER, settings_fingerprint
 from fedrecgel.runs.training import train_config
 from fedrecgel.studies.records import GENERALISATION, Record, ResultsLog, finished_record
 from fedrecgel.studies.tasks import Task, TrainTask

@@ -17,6 +17,7 @@
     roster.py     which node hosts whom
     asking.py     letters to nodes, and which answers count
     engine.py     FlowerEngine: the server's side of a round
+    scales.py     what an answer weighs, before Flower unpacks it
     apps.py       letters as messages, ClientApp, ServerApp; the only file that imports flwr
     processes.py  Flower's commands as processes of ours
     superlink.py  a SuperLink for a simulation, and submitting to it or to a running one
