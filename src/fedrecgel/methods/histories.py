@@ -30,10 +30,13 @@ from fedrecgel.tensors import Ids, Tensors
 class HistorySent(Method):
     """Base of methods whose clients send how often each of their items occurs, and learn nothing of their own."""
 
-    one_round: ClassVar[bool] = True
-
     fraction: Fraction = 1.0
     """Share of clients drawn each round; the others' histories are left out."""
+
+    @property
+    def rounds(self) -> int:
+        """One suffices."""
+        return 1
 
     @property
     def samples_negatives(self) -> bool:
