@@ -12,7 +12,7 @@ from torch import Tensor
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import Server
 from fedrecgel.methods.spectra import Spectra
-from fedrecgel.numerics.mixtures import GRID, Mixture
+from fedrecgel.numerics.mixtures import GRID, GRID_WITH_PAIRS, Mixture
 from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
 from tests.oracles.plain import Devices, Oracle
@@ -34,6 +34,7 @@ class Model(NamedTuple):
     vectors: Array
     values: Array
     items: Array
+    pairs: Array
 
 
 class SpectraOracle(Oracle):
@@ -41,13 +42,16 @@ class SpectraOracle(Oracle):
 
     def __init__(self, method: Spectra, shared: Tensors, state: State) -> None:
         self.method = method
-        arrays = [shared[name].numpy().copy() for name in ("counts", "vectors", "values", "items")]
-        self.model = Model(arrays[0][:, 0], *arrays[1:])
+        vectors, values, items = (shared[name].numpy().copy() for name in ("vectors", "values", "items"))
+        self.model = Model(np.zeros(len(items)), vectors, values, items, np.zeros((len(items), len(items))))
         self.all_counts = self.model.counts
-        self.mixture = GRID[0]
+        self.grid = GRID_WITH_PAIRS if method.pairs else GRID
+        self.mixture = self.grid[0]
         self.devices: Devices | None = None
         before = ["counts", *["turn"] * (method.spectral_rounds - 1), "end", *["factors"] * method.factor_rounds]
         after = ["end", *["factors"] * method.final_rounds]
+        if method.pairs:
+            before, after = [*before, "pairs"], [*after, "pairs"]
         self.stages = [*before, "vote", *after] if method.vote else before
         self.n_held_back = len(before) + 1 if method.vote else 0
         self.sums: dict[str, Array] = {}
@@ -100,7 +104,7 @@ class SpectraOracle(Oracle):
         """What one client sends."""
         everything, (fewer, held) = self.rows(client), self.parted(client)
         own = fewer if held_back else everything
-        counts, vectors, _, y = self.model
+        counts, vectors, _, y, _ = self.model
         n_items, m = len(counts), len(own.items)
         if stage == "counts":
             found = np.zeros((2, n_items))
@@ -117,15 +121,19 @@ class SpectraOracle(Oracle):
             for item in own.items:
                 targets[item] = p * (1 + self.method.alpha - self.method.alpha * (p @ y[item]))  # Eq. 5
             return {"targets": targets, "gram": np.outer(p, p), "heavy": m * np.outer(p, p)}
-        votes = np.zeros(len(GRID))
-        for number, mixture in enumerate(GRID):
+        if stage == "pairs":
+            x = np.zeros(n_items)
+            x[own.items] = 1
+            return {"pairs": m**-0.5 * np.outer(x, x)}  # Eq. 11
+        votes = np.zeros(len(self.grid))
+        for number, mixture in enumerate(self.grid):
             if held is not None:
                 votes[number] = ndcg(self.score(own, mixture), held, own.items)  # Eq. 10
         return {"votes": votes}
 
     def step(self, stage: str, sums: dict[str, Array], n_clients: int) -> None:
         """What the server does with a complete sum."""
-        counts, vectors, values, y = self.model
+        counts, vectors, values, y, pairs = self.model
         if stage == "counts":
             counts, self.all_counts = sums["counts"]
         elif stage == "turn":
@@ -136,14 +144,17 @@ class SpectraOracle(Oracle):
                 y = first_factors(vectors, values, counts, y.shape[1])
         elif stage == "factors":
             y = item_step(y, sums["targets"], sums["gram"], sums["heavy"], counts, n_clients, self.method)
+        elif stage == "pairs":
+            pairs = sums["pairs"]
         else:
-            self.mixture = GRID[int(np.argmax(sums["votes"]))]
+            votes = sums["votes"].tolist()
+            self.mixture = self.grid[next(g for g, vote in enumerate(votes) if vote > (1 - 1e-6) * max(votes))]
             counts = self.all_counts
-        self.model = Model(counts, vectors, values, y)
+        self.model = Model(counts, vectors, values, y, pairs)
 
     def score(self, own: Rows, mixture: Mixture) -> Array:
         """Eq. 7 to 9, every score of the catalogue at once."""
-        counts, vectors, values, y = self.model
+        counts, vectors, values, y, pairs = self.model
         x = np.zeros(len(counts))
         for place, item in enumerate(own.items):
             weight = 1.0 if own.later is None else (1 + own.later[place]) ** -mixture.decay
@@ -152,7 +163,10 @@ class SpectraOracle(Oracle):
         filtered = ((x @ vectors) * response) @ vectors.T
         folded = y @ fold_in(own.items, y, self.method.reg, self.method.alpha)
         popular = np.log(counts + 1)
-        return mixture.filter * z(filtered) + mixture.factors * z(folded) + mixture.popularity * z(popular)
+        damping = np.maximum(counts, 1) ** -0.25
+        together = ((x * damping) @ pairs) * damping  # Eq. 12
+        parts = [filtered, folded, popular, together]
+        return np.asarray(sum(weight * z(part) for weight, part in zip(mixture[:4], parts, strict=True)))
 
     def scores(self, client: int) -> Tensor:
         """With all own rows."""
@@ -217,8 +231,8 @@ def z(scores: Array) -> Array:
 
 def ndcg(scores: Array, target: int, known: list[int]) -> float:
     """NDCG@10 of the target among items that are not known."""
-    others = [item for item in range(len(scores)) if item != target and item not in known]
-    rank = sum(1.0 if scores[item] > scores[target] else 0.5 * (scores[item] == scores[target]) for item in others)
+    gaps = [scores[item] - scores[target] for item in range(len(scores)) if item != target and item not in known]
+    rank = sum(1.0 if gap > 1e-4 else 0.5 * (abs(gap) <= 1e-4) for gap in gaps)
     return float(1 / np.log2(rank + 2)) if rank < 10 else 0.0
 
 
@@ -235,7 +249,7 @@ def centralised(x: Array, basis: Array, dim: int, method: Spectra) -> Model:
         p = np.array([fold_in(np.flatnonzero(row).tolist(), y, method.reg, method.alpha) for row in x])
         gradient = (x * (1 + method.alpha - method.alpha * (p @ y.T))).T @ p
         y = item_step(y, gradient, p.T @ p, p.T @ (sizes[:, None] * p), counts, len(x), method)
-    return Model(counts, vectors, values, y)
+    return Model(counts, vectors, values, y, a.T @ a)
 
 
 def public_basis(method: Spectra, n_items: int, n_clients: int, seed: int) -> Array:

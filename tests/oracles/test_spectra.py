@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedrecgel.data.split import leave_one_out
+from fedrecgel.data.split import Split, leave_one_out
 from fedrecgel.methods.spectra import Spectra
 from tests.builders import random_interactions, random_split
 from tests.oracles.centralised import counts
@@ -22,9 +22,12 @@ TIMED = random_split(14, 60, candidates=20)
 UNTIMED = leave_one_out(random_interactions(14, 60, timed=False), candidates=20)
 
 
-@pytest.mark.parametrize("split", [TIMED, UNTIMED], ids=["timed", "untimed"])
-@pytest.mark.parametrize("options", [{}, {"fraction": 0.6}, {"vote": False}], ids=str)
-def test_equals_one_client_at_a_time(split: Any, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("split", "options"),
+    [(TIMED, {}), (UNTIMED, {"fraction": 0.6}), (TIMED, {"vote": False}), (UNTIMED, {"pairs": True})],
+    ids=["timed", "untimed in parts", "without a vote", "with pairs"],
+)
+def test_equals_one_client_at_a_time(split: Split, options: dict[str, Any]) -> None:
     method = Spectra(**SMALL, **options)
     oracle = start(SpectraOracle, method, split).compare(TOLERANCE, rounds=method.rounds + 1)
     assert oracle.model.items.any()

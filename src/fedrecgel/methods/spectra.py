@@ -18,7 +18,6 @@ preconditioned step of the item side per round instead of an exact solution, sin
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -26,23 +25,25 @@ from math import ceil
 from typing import ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from fedrecgel.errors import ConfigError
 from fedrecgel.methods import author as fed
-from fedrecgel.numerics.counts import blocks_of
-from fedrecgel.numerics.mixtures import GRID, Mixture, ndcg_of_mixtures
+from fedrecgel.numerics.least_squares import LeastSquares
+from fedrecgel.numerics.mixtures import GRID, GRID_WITH_PAIRS, Mixture, choose_best
 from fedrecgel.numerics.own_rows import OwnRows
-from fedrecgel.numerics.spectrum import Spread, nystrom, orthonormal
+from fedrecgel.numerics.spectral_scores import Scorer, damping
+from fedrecgel.numerics.spectrum import nystrom, orthonormal
 from fedrecgel.tensors import Factors
 
-USER_POWER = ITEM_POWER = 0.25
-"""a and b of the normalisation m^-a x n^-b."""
+USER_POWER = 0.25
+"""Exponent a of the normalisation by sizes of histories."""
 VOTERS = 20_000
 """At most so many clients vote."""
-SCORES_AT_ONCE = 1 << 19
-"""Scores a vote computes together."""
+LARGEST = 30_000
+"""Items of which all pairs are kept: 4 n² bytes."""
 LEAST_COHORT = 1000
 """Clients that a sum must cover, however small the rank is."""
 
@@ -53,6 +54,7 @@ class Stage(Enum):
     COUNTS = "S0"
     SPECTRUM = "S1"
     FACTORS = "S2"
+    PAIRS = "S3"
     VOTE = "S4"
 
 
@@ -66,27 +68,15 @@ class Turn(NamedTuple):
     """Whether this is the last turn of its stage for now."""
 
 
-class Ready(NamedTuple):
-    """What a device computes from a download before it scores."""
-
-    vectors: Float[Tensor, "n k"]
-    vector_spread: Spread
-    values: Float[Tensor, " k"]
-    items: Float[Tensor, "n d"]
-    item_spread: Spread
-    gram: Float[Tensor, "d d"]
-    damping: Float[Tensor, " n"]
-    popularity: Float[Tensor, " n"]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Spectra(fed.Method):
     """A spectral filter, a matrix factorisation and popularity, mixed by a vote; all of it from sums over clients."""
 
     paper: ClassVar[str] = "this package; parts of GF-CF, PriviRec and iALS"
     sends: ClassVar[frozenset[str]] = frozenset(
-        {"clients", "counts", "spectrum", "targets", "gram", "weighted_gram", "votes"}
+        {"clients", "counts", "spectrum", "targets", "gram", "weighted_gram", "pairs", "votes"}
     )
+    variants: ClassVar[Mapping[str, Mapping[str, object]]] = {"full": {"pairs": True}}
     search: ClassVar[Mapping[str, object]] = {
         "reg": {"low": 3e-3, "high": 0.3, "log": True},
         "alpha": {"low": 6.0, "high": 600.0, "log": True},
@@ -113,6 +103,8 @@ class Spectra(fed.Method):
     """Sums of S2 before the vote."""
     final_rounds: fed.Size = 3
     """Sums of S2 after the vote, with all rows."""
+    pairs: bool = False
+    """Add co-occurrences of items: a table of all pairs, which travels whole."""
     vote: bool = True
     """Hold one row back and vote; false trains on all rows at once and mixes both parts half and half."""
 
@@ -120,6 +112,17 @@ class Spectra(fed.Method):
     def samples_negatives(self) -> bool:
         """Own items are all there is."""
         return False
+
+    @property
+    def grid(self) -> tuple[Mixture, ...]:
+        """Mixtures that a vote chooses from."""
+        return GRID_WITH_PAIRS if self.pairs else GRID
+
+    def leaves_device(self) -> frozenset[str]:
+        """What this plan sends."""
+        left_out = {Stage.PAIRS: "pairs", Stage.VOTE: "votes"}
+        planned = {turn.stage for turn in self.turns}
+        return self.sends - {name for stage, name in left_out.items() if stage not in planned}
 
     @property
     def smallest_cohort(self) -> int:
@@ -131,10 +134,11 @@ class Spectra(fed.Method):
         """All sums in their order."""
         counts, spectrum = Turn(Stage.COUNTS, self.vote), Turn(Stage.SPECTRUM, self.vote)
         first = [counts, *[spectrum._replace(ends=False)] * (self.spectral_rounds - 1), spectrum]
-        first += [Turn(Stage.FACTORS, self.vote)] * self.factor_rounds
+        first += [Turn(Stage.FACTORS, self.vote)] * self.factor_rounds + [Turn(Stage.PAIRS, self.vote)] * self.pairs
         if not self.vote:
             return first
         last = [Turn(Stage.SPECTRUM, False), *[Turn(Stage.FACTORS, False)] * self.final_rounds]
+        last += [Turn(Stage.PAIRS, False)] * self.pairs
         return [*first, Turn(Stage.VOTE, True), *last]
 
     @property
@@ -160,6 +164,11 @@ class Spectra(fed.Method):
     def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """A random basis Q; no eigenvalues and no vectors yet, so that scores are those of popularity."""
         n = problem.n_items
+        if self.pairs and n > LARGEST:
+            raise ConfigError(
+                f"method.pairs keeps a number for each pair of items, which fits for at most {LARGEST:,} items. "
+                f"Found {n:,}. Leave it out."
+            )
         rank = min(self.rank, n, problem.n_clients)
         start = problem.tensor(draws.generator("init/basis").normal(size=(n, rank)))
         shared = {
@@ -167,7 +176,7 @@ class Spectra(fed.Method):
             "vectors": orthonormal(start),
             "values": start.new_zeros(rank),
             "items": start.new_zeros(n, min(self.dim, rank)),
-            "mixture": start.new_tensor(GRID[0]),
+            "mixture": start.new_tensor(self.grid[0]),
         }
         return fed.Server(
             shared, {"n_clients": problem.tensor([problem.n_clients]), "all_counts": start.new_zeros(n, 1)}
@@ -202,35 +211,29 @@ class Spectra(fed.Method):
             case Stage.SPECTRUM:
                 rows["spectrum"] = self._spectral_rows(own, down.shared)
             case Stage.FACTORS:
-                user, rows["targets"] = self._factor_rows(own, down)
-                dense["gram"] = Factors(user[:, None], user[:, None])
-                dense["weighted_gram"] = Factors((own.m[:, None] * user)[:, None], user[:, None])
+                scorer = down.derive(self._scorer)
+                user, y = scorer.factorisation.fold_in(own, scorer.items, scorer.gram)
+                rows["targets"] = scorer.factorisation.targets(own, user, y).to(ones.dtype)
+                user = user.to(ones.dtype)[:, None]
+                dense |= {"gram": Factors(user, user), "weighted_gram": Factors(own.m[:, None, None] * user, user)}
+            case Stage.PAIRS:
+                rows["pairs"] = self._pair_rows(own, batch.history.n_items)
             case Stage.VOTE:
-                dense["votes"] = self._votes(own, everything.items_at(held), held.any(1), down.derive(self._prepare))
+                votes = down.derive(self._scorer).votes(own, everything.items_at(held), self.grid)
+                dense["votes"] = votes * held.any(1)[:, None]
         return fed.ClientResult(private, fed.Upload(batch.ids, dense, rows, own.items, ones))
 
     def _spectral_rows(self, own: OwnRows, shared: fed.Tensors) -> Float[Tensor, "C H k"]:
         """a_uᵀ (a_u Q) on the own items (Eq. 1)."""
-        a = own.m.clamp(min=1)[:, None] ** -USER_POWER * own.x * _damping(shared["counts"])[own.items]
+        a = own.m.clamp(min=1)[:, None] ** -USER_POWER * own.x * damping(shared["counts"])[own.items]
         projected = embedding_bag(own.items, shared["vectors"], per_sample_weights=a, mode="sum")
         return a[:, :, None] * projected[:, None]
 
-    def _factor_rows(self, own: OwnRows, down: fed.Download) -> tuple[Float[Tensor, "C d"], Float[Tensor, "C H d"]]:
-        """p_u, and p_u (1 + α - α p_u · y_i) for the own items (Eq. 4, 5)."""
-        item, gram = down.derive(_gram)
-        user, y = self._fold_in(own, item, gram)
-        errors = own.x * (1 + self.alpha - self.alpha * (y @ user[:, :, None]).squeeze(2))
-        return user.to(own.x.dtype), (errors[:, :, None] * user[:, None]).to(own.x.dtype)
-
-    def _fold_in(
-        self, own: OwnRows, item: Float[Tensor, "n d"], gram: Float[Tensor, "d d"]
-    ) -> tuple[Float[Tensor, "C d"], Float[Tensor, "C H d"]]:
-        """p_u = (YᵀY + α Y_HᵀY_H + λ (n + α m_u))⁻¹ (1 + α) Σ y_i, and Y_H (Eq. 4)."""
-        y = item[own.items] * own.x[:, :, None]
-        left = torch.baddbmm(gram.expand(len(y), -1, -1), y.mT, y, alpha=self.alpha)
-        left.diagonal(dim1=1, dim2=2).add_(self.reg * (len(item) + self.alpha * own.m)[:, None])
-        right = (1 + self.alpha) * y.sum(1)
-        return torch.cholesky_solve(right[:, :, None], torch.linalg.cholesky(left)).squeeze(2), y
+    def _pair_rows(self, own: OwnRows, n_items: int) -> Float[Tensor, "C H n"]:
+        """m_u^-2a x_uᵀ x_u on the own items (Eq. 11)."""
+        all_items = own.x.new_zeros(len(own.x), n_items).scatter_add_(1, own.items, own.x)
+        scale = own.m.clamp(min=1)[:, None] ** (-2 * USER_POWER)
+        return (scale * own.x)[:, :, None] * all_items[:, None]
 
     def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """Add this round's part; when the sum is complete, take the stage's step.
@@ -250,14 +253,19 @@ class Spectra(fed.Method):
         shared = dict(server.shared)
         match turn.stage:
             case Stage.COUNTS:
-                shared["counts"], kept["all_counts"] = sums["counts"].split(1, dim=1)
+                shared["counts"], kept["all_counts"] = sums["counts"].tensor_split(2, dim=1)
             case Stage.SPECTRUM:
                 shared |= self._spectral_step(shared, sums["spectrum"], turn)
             case Stage.FACTORS:
-                shared["items"] = self._factor_step(shared, sums, float(n_clients))
+                terms = sums["targets"], sums["gram"], sums["weighted_gram"]
+                stepped = self._least_squares.step_items(
+                    shared["items"], shared["counts"], terms, float(n_clients), self.step
+                )
+                shared["items"] = stepped.to(shared["items"].dtype)
+            case Stage.PAIRS:
+                shared["pairs"] = sums["pairs"]
             case Stage.VOTE:
-                best = int((sums["votes"] == sums["votes"].max()).nonzero()[0])  # the first of equals
-                shared["mixture"] = shared["mixture"].new_tensor(GRID[best])
+                shared["mixture"] = shared["mixture"].new_tensor(self.grid[choose_best(sums["votes"])])
                 shared["counts"] = kept["all_counts"]
         return fed.Server(shared, kept)
 
@@ -269,103 +277,20 @@ class Spectra(fed.Method):
         if shared["items"].any():  # warm
             return {"vectors": vectors, "values": values}
         dim = shared["items"].shape[1]
-        start = vectors[:, :dim] * (values[:dim] / values[0]).sqrt() / _damping(shared["counts"])[:, None]
+        start = vectors[:, :dim] * (values[:dim] / values[0]).sqrt() / damping(shared["counts"])[:, None]
         start *= 0.5 / start.square().sum(1).mean().sqrt()
         return {"vectors": vectors, "values": values, "items": start}
-
-    def _factor_step(self, shared: fed.Tensors, sums: fed.Tensors, n_clients: float) -> Float[Tensor, "n d"]:
-        """y_i ← y_i + step (G + α n_i W + λ_i)⁻¹ (T_i - G y_i - λ_i y_i) (Eq. 6)."""
-        y, counts = shared["items"].double(), shared["counts"].double()
-        gram = sums["gram"].double()
-        heavy = sums["weighted_gram"].double() / counts.sum().clamp(min=1)
-        penalty = self.reg * (n_clients + self.alpha * counts)
-        residual = sums["targets"].double() - y @ gram - penalty * y
-        after = torch.empty_like(y)
-        for first, last in blocks_of(len(y)):
-            left = gram + self.alpha * counts[first:last, :, None] * heavy
-            left.diagonal(dim1=1, dim2=2).add_(penalty[first:last])
-            solved = torch.cholesky_solve(residual[first:last, :, None], torch.linalg.cholesky(left)).squeeze(2)
-            after[first:last] = y[first:last] + self.step * solved
-        return after.to(shared["items"].dtype)
 
     def score(
         self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
-        """w_L z(L) + w_A z(A) + w_P z(log(n + 1)) from the own rows alone (Eq. 7)."""
-        ready = down.derive(self._prepare)
-        own = OwnRows.of(history, ready.vectors.dtype)
-        mixture = Mixture(*down.shared["mixture"].tolist())
-        filtered, below_filtered = self._filter_query(own, ready, mixture)
-        folded, below_folded = self._factor_query(own, ready)
-        scores = mixture.popularity * ready.popularity[items]
-        scores += mixture.filter * (_dot(filtered, ready.vectors, items) - below_filtered)
-        return scores + mixture.factors * (_dot(folded, ready.items, items) - below_folded)
+        """The mixture that was chosen, from the own rows alone (Eq. 7)."""
+        own = OwnRows.of(history, down.shared["vectors"].dtype)
+        return down.derive(self._scorer).score(own, Mixture(*down.shared["mixture"].tolist()), items)
 
-    def _prepare(self, shared: fed.Tensors) -> Ready:
-        vectors, values, counts = shared["vectors"], shared["values"], shared["counts"]
-        item, gram = _gram(shared)
-        popularity = (counts.squeeze(1) + 1).log()
-        deviation = popularity.std(correction=0)
-        popularity = (popularity - popularity.mean()) / torch.where(deviation > 0, deviation, 1)
-        return Ready(
-            vectors, Spread.of(vectors), values, shared["items"], Spread.of(item), gram, _damping(counts), popularity
-        )
+    def _scorer(self, shared: fed.Tensors) -> Scorer:
+        return Scorer(shared, self._least_squares)
 
-    def _filter_query(
-        self, own: OwnRows, ready: Ready, mixture: Mixture
-    ) -> tuple[Float[Tensor, "C k"], Float[Tensor, "C 1"]]:
-        """What the eigenvectors are multiplied by: w_H x_u D^-b V h(σ), standardised (Eq. 8)."""
-        weights = own.x * own.recency_weights(mixture.decay) * ready.damping[own.items]
-        largest = ready.values[0]
-        response = ready.values / torch.where(largest > 0, ready.values + mixture.strength * largest, 1)
-        query = embedding_bag(own.items, ready.vectors, per_sample_weights=weights, mode="sum") * response
-        return ready.vector_spread.standardise(query)
-
-    def _factor_query(self, own: OwnRows, ready: Ready) -> tuple[Float[Tensor, "C d"], Float[Tensor, "C 1"]]:
-        """What the item vectors are multiplied by: p_u, standardised (Eq. 9)."""
-        user, _ = self._fold_in(own, ready.items.double(), ready.gram)
-        return ready.item_spread.standardise(user.to(ready.items.dtype))
-
-    def _votes(
-        self, own: OwnRows, target: Int[Tensor, " C"], votes: Bool[Tensor, " C"], ready: Ready
-    ) -> Float[Tensor, "C g"]:
-        """NDCG@10 of the row held back, over the whole catalogue, for each mixture of the grid (Eq. 10)."""
-        size = max(1, SCORES_AT_ONCE // len(ready.items))
-        parts = torch.arange(len(target), device=target.device).split(size)
-        return (
-            torch.cat([self._votes_at_once(own.of_clients(some), target[some], ready) for some in parts])
-            * votes[:, None]
-        )
-
-    def _votes_at_once(self, own: OwnRows, target: Int[Tensor, " c"], ready: Ready) -> Float[Tensor, "c g"]:
-        """The same for a few clients, one setting of the filter after another."""
-        query, below = self._factor_query(own, ready)
-        folded = query @ ready.items.mT - below
-        popular = ready.popularity.expand_as(folded)
-        found, same_filter = folded.new_empty(len(target), len(GRID)), defaultdict[tuple[float, float], list[int]](list)
-        for number, mixture in enumerate(GRID):
-            same_filter[mixture.strength, mixture.decay if own.later is not None else 0.0].append(number)
-        for numbers in same_filter.values():
-            query, below = self._filter_query(own, ready, GRID[numbers[0]])
-            scores = torch.stack([query @ ready.vectors.mT - below, folded, popular], 1)
-            weights = folded.new_tensor([GRID[number][:3] for number in numbers])
-            found[:, numbers] = ndcg_of_mixtures(scores, weights, target, own)
-        return found
-
-
-def _dot(query: Float[Tensor, "C k"], table: Float[Tensor, "n k"], items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
-    """Query times the rows of these items; of few items only those rows are read."""
-    if 4 * items.shape[1] < len(table):
-        return (table[items] @ query[:, :, None]).squeeze(2)
-    return (query @ table.mT).gather(1, items)
-
-
-def _damping(counts: Float[Tensor, "n 1"]) -> Float[Tensor, " n"]:
-    """n^-b, of counts that are at least 1."""
-    return counts.squeeze(1).clamp(min=1) ** -ITEM_POWER
-
-
-def _gram(shared: fed.Tensors) -> tuple[Float[Tensor, "n d"], Float[Tensor, "d d"]]:
-    """Y in double precision, and YᵀY."""
-    item = shared["items"].double()
-    return item, item.mT @ item
+    @property
+    def _least_squares(self) -> LeastSquares:
+        return LeastSquares(self.reg, self.alpha)

@@ -62,6 +62,6 @@ class OwnRows:
         """(1 + number of later own items)^-decay; 1 where the order is not known."""
         return torch.ones_like(self.x) if self.later is None else (1 + self.later) ** -decay
 
-    def of_clients(self, some: Int[Tensor, " c"]) -> OwnRows:
+    def of_clients(self, some: slice) -> OwnRows:
         """The rows of some of the devices."""
         return OwnRows(self.items[some], self.x[some], None if self.later is None else self.later[some])

@@ -16,7 +16,8 @@ LEVEL = 1e-12
 
 def orthonormal(columns: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
     """An orthonormal basis of what these columns span."""
-    return torch.linalg.qr(columns.double()).Q.to(columns.dtype)
+    basis: Tensor = torch.linalg.qr(columns.double()).Q
+    return basis.to(columns.dtype)
 
 
 def nystrom(
@@ -32,6 +33,7 @@ def nystrom(
     values, rotation = torch.linalg.eigh((core + core.mT) / 2)
     values = values.clamp(min=max(FLOOR * float(values[-1]), torch.finfo(values.dtype).tiny))
     vectors, roots, _ = torch.linalg.svd(z @ (rotation * values.rsqrt()), full_matrices=False)
+    vectors *= torch.where(vectors.pow(3).sum(0) < 0, -1, 1)  # a sign that rounding does not change
     return vectors.to(images.dtype), roots.square().to(images.dtype)
 
 
