@@ -34,8 +34,9 @@ class Mixture(NamedTuple):
     """How fast earlier own items lose weight in the filter and in co-occurrences."""
 
 
-STRENGTHS, DECAYS = (0.3, 0.1, 1e3), (0.0, 0.2, 0.5)
-SHARES, POPULARITIES, PAIRS = (0.5, 0.0, 0.1, 0.25, 0.75, 0.9), (0.0, 0.15), (0.0, 0.15, 0.5)
+STRENGTHS, DECAYS = (0.3, 0.1, 1e3), (0.0, 0.25, 0.5, 1.0)
+SHARES, POPULARITIES, PAIRS = (0.5, 0.65, 0.8), (0.0, 0.15, 0.3), (0.0, 0.15, 0.5)
+"""Shares of the factorisation start at a half: less is no better over the catalogue and worse among candidates."""
 
 
 def grid_of(pairs: tuple[float, ...]) -> tuple[Mixture, ...]:
