@@ -82,14 +82,14 @@ def scores_of(method: Spectra, server: Server, split: Split) -> Tensor:
 def test_it_states_its_rounds() -> None:
     config = from_dict({"method": {"name": "spectra"}})
     method = config.method.build()
-    assert config.run.rounds == method.rounds == 1 + 3 + 5 + 1 + 1 + 3
+    assert config.run.rounds == method.rounds == 1 + 3 + 3 + 1 + 1 + 2
     assert from_dict({"method": {"name": "spectra", "fraction": 0.1}}).run.rounds == 10 * config.run.rounds
     assert from_dict({"method": {"name": "spectra"}, "run": {"rounds": 99}}).run.rounds == 99
 
 
 def test_fewer_rounds_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"'spectra' needs 14 rounds at these settings\. Found run\.rounds = 13"):
-        from_dict({"method": {"name": "spectra"}, "run": {"rounds": 13}})
+    with pytest.raises(ConfigError, match=r"'spectra' needs 11 rounds at these settings\. Found run\.rounds = 10"):
+        from_dict({"method": {"name": "spectra"}, "run": {"rounds": 10}})
 
 
 def test_more_rounds_are_further_ones_of_the_factorisation() -> None:

@@ -79,7 +79,7 @@ class Spectra(fed.Method):
     variants: ClassVar[Mapping[str, Mapping[str, object]]] = {"full": {"pairs": True}}
     search: ClassVar[Mapping[str, object]] = {
         "reg": {"low": 3e-3, "high": 0.3, "log": True},
-        "alpha": {"low": 6.0, "high": 600.0, "log": True},
+        "alpha": {"low": 10.0, "high": 1000.0, "log": True},
     }
     contract: ClassVar[Mapping[str, object]] = {
         "rank": 4, "dim": 3, "spectral_rounds": 2, "factor_rounds": 2, "final_rounds": 2
@@ -93,15 +93,15 @@ class Spectra(fed.Method):
     """Size d of the factorisation's vectors; no more than the rank."""
     reg: fed.Rate = 0.03
     """Penalty λ of the factorisation."""
-    alpha: fed.Rate = 60.0
+    alpha: fed.Rate = 100.0
     """Confidence α of an own item in the factorisation."""
     step: fed.Fraction = 0.5
     """Share of the item side's preconditioned step that is taken."""
     spectral_rounds: fed.Size = 3
     """Sums of S1 before the vote; one more follows with all rows."""
-    factor_rounds: fed.Size = 5
+    factor_rounds: fed.Size = 3
     """Sums of S2 before the vote."""
-    final_rounds: fed.Size = 3
+    final_rounds: fed.Size = 2
     """Sums of S2 after the vote, with all rows."""
     pairs: bool = False
     """Add co-occurrences of items: a table of all pairs, which travels whole."""
