@@ -6,7 +6,7 @@ from itertools import product
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from fedrecgel.numerics.own_rows import OwnRows
@@ -63,10 +63,15 @@ def ndcg_of_mixtures(
     reached = mixed.gather(2, target[:, None, None].expand(-1, len(weights), 1))
     known, counts = mixed.gather(2, own.items[:, None].expand(-1, len(weights), -1)), own.x[:, None]
     high, low = reached + SAME, reached - SAME
-    above = (mixed > high).sum(2) - ((known > high) * counts).sum(2)
-    at_least = (mixed >= low).sum(2) - ((known >= low) * counts).sum(2)
+    above = _count(mixed > high) - ((known > high) * counts).sum(2)
+    at_least = _count(mixed >= low) - ((known >= low) * counts).sum(2)
     rank = (above + at_least - 1) / 2  # the target is among the latter
     return torch.where(rank < LAST_RANK, (rank + 2).log2().reciprocal(), 0)
+
+
+def _count(where: Bool[Tensor, "C g n"]) -> Int[Tensor, "C g"]:
+    """How many items each has; summing to 32 bits takes a fifth of the time of the default."""
+    return where.sum(2, dtype=torch.int32)
 
 
 def choose_best(votes: Float[Tensor, " g"]) -> int:
