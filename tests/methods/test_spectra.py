@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import engine_of, problem_of, random_interactions, random_split
+from tests.builders import engine_of, problem_of, random_split
 from tests.engine.flower.inprocess import config_of, same, served
 from torch import Tensor
 
@@ -26,7 +26,6 @@ from fedrecgel.errors import ConfigError
 from fedrecgel.methods import spectra
 from fedrecgel.methods.base import Need, Problem, Server, Upload
 from fedrecgel.methods.spectra import Spectra, Stage
-from fedrecgel.numerics.own_rows import OwnRows
 from fedrecgel.runs.config import from_dict
 from fedrecgel.runs.training import train_config
 from fedrecgel.tables import State
@@ -180,29 +179,6 @@ def test_before_the_first_sums_it_is_popularity() -> None:
     counts = server.shared["counts"][:, 0]
     assert torch.equal(scores[0].argsort(stable=True), counts.argsort(stable=True))
     assert torch.equal(scores[0], scores[1])
-
-
-def test_a_single_row_is_not_held_back() -> None:
-    sets = ItemSets.from_pairs(np.array([0, 1, 1], np.int32), np.array([4, 2, 7], np.int32), 2, 9)
-    ids = torch.arange(2)
-    own = OwnRows.of(History(sets, ids), torch.float64)
-    held = own.choose_one(ids, Draws(0))
-    assert held.sum(1).tolist() == [0, 1]
-    assert own.without(held).m.tolist() == [1, 1]
-
-
-def test_the_latest_row_is_held_back() -> None:
-    split = random_interactions(6, 50).split(candidates=5)
-    ids = torch.arange(6)
-    own = OwnRows.of(History(split.train, ids), torch.float64)
-    held = own.choose_one(ids, Draws(0))
-    rest = own.without(held)
-    assert own.later is not None
-    assert rest.later is not None
-    assert bool((own.later[held] == 0).all())
-    for client in range(6):
-        left = rest.later[client][rest.x[client] > 0].sort().values
-        assert left.tolist() == list(range(len(left)))
 
 
 def test_a_sum_must_cover_far_more_clients_than_the_rank() -> None:
