@@ -181,6 +181,17 @@ def test_before_the_first_sums_it_is_popularity() -> None:
     assert torch.equal(scores[0], scores[1])
 
 
+def test_plain_uploads_are_the_history() -> None:
+    """What the docs warn of: rows that are not zero, in the very first round."""
+    method, engine, ids = Spectra(**SMALL), engine_of(Spectra(**SMALL), SPLIT), torch.arange(30)
+    down = method.broadcast(method.init_server(problem_of(SPLIT), Draws(0)), ids)
+    batch = engine.federation.batch(ids, 0, Draws(0), negatives=False)
+    upload = whole(method.client_update(State(), down, batch, 0, Draws(0)).upload, SPLIT.n_items)
+    for client, table in enumerate(upload.rows["counts"]):
+        own = slice(SPLIT.train.ptr[client], SPLIT.train.ptr[client + 1])
+        assert table.any(1).nonzero()[:, 0].tolist() == SPLIT.train.items[own].tolist()
+
+
 def test_a_sum_must_cover_far_more_clients_than_the_rank() -> None:
     assert Spectra().smallest_cohort == 1024
     assert Spectra(rank=16).smallest_cohort == 1000
