@@ -6,10 +6,13 @@
 - only the names in `leaves_device` leave it;
 - stopping and going on from saved tensors equals not stopping;
 - it learns a checkerboard: even users like even items, odd users odd ones.
+
+A method that states its rounds may do something else in each of them, so each of them is checked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -56,19 +59,19 @@ def check_method(method: Method, *, learns: bool = True, rounds: int = 60) -> No
 
 def check_batch_independence(method: Method) -> None:
     """Training clients together equals training each alone."""
-    setting = _Setting(method)
-    together = setting.update(torch.arange(8))
-    for row in range(8):
-        alone = setting.update(torch.tensor([row]))
-        own = _whole(together.private.of(slice(row, row + 1)))
-        _same(own, _whole(alone.private), f"private state of client {row} trained alone")
-        _same(_sent(together, row, setting), _sent(alone, 0, setting), f"upload of client {row} trained alone")
+    for setting in _each_round(method):
+        together = setting.update(torch.arange(8))
+        for row in range(8):
+            alone = setting.update(torch.tensor([row]))
+            own = _whole(together.private.of(slice(row, row + 1)))
+            _same(own, _whole(alone.private), f"private state of client {row} trained alone")
+            _same(_sent(together, row, setting), _sent(alone, 0, setting), f"upload of client {row} trained alone")
 
 
 def check_scores_apart(method: Method) -> None:
     """Scoring clients together equals scoring each alone."""
     setting = _Setting(method)
-    last = list(run(method, setting.engine, setting.server, 1, setting.draws))[-1].server
+    last = list(run(method, setting.engine, setting.server, method.rounds or 1, setting.draws))[-1].server
     items = torch.arange(setting.split.n_items)
 
     def score(ids: Tensor) -> Tensor:
@@ -83,36 +86,36 @@ def check_scores_apart(method: Method) -> None:
 
 def check_padding_invariance(method: Method) -> None:
     """Extra padded examples and rows change nothing."""
-    setting = _Setting(method)
     ids = torch.arange(5)
-    plain = setting.update(ids)
-    padded = setting.update(ids, lambda batch: _widen(batch, 7))
-    _same(_whole(plain.private), _whole(padded.private), "private state with more padding")
-    for row in range(len(ids)):
-        _same(_sent(plain, row, setting), _sent(padded, row, setting), "upload with more padding")
+    for setting in _each_round(method):
+        plain = setting.update(ids)
+        padded = setting.update(ids, lambda batch: _widen(batch, 7))
+        _same(_whole(plain.private), _whole(padded.private), "private state with more padding")
+        for row in range(len(ids)):
+            _same(_sent(plain, row, setting), _sent(padded, row, setting), "upload with more padding")
 
 
 def check_upload_order(method: Method) -> None:
     """The server does not care who answers first."""
-    setting = _Setting(method)
-    parts = [setting.update(ids).upload for ids in (torch.arange(3), torch.arange(3, 5), torch.arange(5, 9))]
-    servers = []
-    for order in ((0, 1, 2), (2, 0, 1)):
-        inbox = add_up([parts[k] for k in order], setting.split.n_items, method.server_needs)
-        server = Server(copy(setting.server.shared), copy(setting.server.kept))
-        servers.append(method.server_update(server, inbox, 0, setting.draws))
-    _same(servers[0].shared, servers[1].shared, "server after uploads in another order")
-    everyone = torch.arange(setting.split.n_users)
-    seen = [_received(method.broadcast(server, everyone)) for server in servers]
-    _same(seen[0], seen[1], "what clients receive after uploads in another order")
+    for setting in _each_round(method):
+        parts = [setting.update(ids).upload for ids in (torch.arange(3), torch.arange(3, 5), torch.arange(5, 9))]
+        servers = []
+        for order in ((0, 1, 2), (2, 0, 1)):
+            inbox = add_up([parts[k] for k in order], setting.split.n_items, method.server_needs)
+            server = Server(copy(setting.server.shared), copy(setting.server.kept))
+            servers.append(method.server_update(server, inbox, setting.round, setting.draws))
+        _same(servers[0].shared, servers[1].shared, "server after uploads in another order")
+        everyone = torch.arange(setting.split.n_users)
+        seen = [_received(method.broadcast(server, everyone)) for server in servers]
+        _same(seen[0], seen[1], "what clients receive after uploads in another order")
 
 
 def check_only_sends_leaves(method: Method) -> None:
     """Uploads carry only declared names."""
-    setting = _Setting(method)
-    result = setting.update(torch.arange(4))
-    names = {*result.upload.dense, *result.upload.rows}
-    declared = method.leaves_device()
+    names, declared = set[str](), method.leaves_device()
+    for setting in _each_round(method):
+        upload = setting.update(torch.arange(4)).upload
+        names |= {*upload.dense, *upload.rows}
     assert names <= declared, f"{sorted(names - declared)} leave the device but `leaves_device` does not say so"
 
 
@@ -131,15 +134,17 @@ def check_secrets(method: Method) -> None:
 
 
 def check_resuming(method: Method) -> None:
-    """Three rounds equal two rounds, saved and loaded, and one more."""
+    """Three rounds, or all that a method states, equal two in three, saved and loaded, and the others."""
     straight, parted = _Setting(method), _Setting(method)
-    last = list(run(method, straight.engine, straight.server, 3, straight.draws))[-1].server
-    halfway = list(run(method, parted.engine, parted.server, 2, parted.draws))[-1].server
+    rounds = max(3, method.rounds or 0)
+    last = list(run(method, straight.engine, straight.server, rounds, straight.draws))[-1].server
+    stop = 2 * rounds // 3
+    halfway = list(run(method, parted.engine, parted.server, stop, parted.draws))[-1].server
     saved = State.unpack(copy(parted.engine.store.everyone().pack()))
     fresh = _Setting(method)
     fresh.engine.store.load(saved)
     halfway = Server(copy(halfway.shared), copy(halfway.kept))
-    resumed = list(run(method, fresh.engine, halfway, 3, fresh.draws, start=2))[-1].server
+    resumed = list(run(method, fresh.engine, halfway, rounds, fresh.draws, start=stop))[-1].server
     for name, value in last.shared.items():
         assert torch.equal(value, resumed.shared[name]), f"'{name}' differs after resuming"
     found, wanted = (_whole(end.engine.store.everyone().of(slice(None))) for end in (fresh, straight))
@@ -154,6 +159,7 @@ def check_checkerboard(method: Method, rounds: int) -> None:
     shown = own & (np.random.default_rng(0).random(own.shape) < 0.6)
     split = Interactions.from_frame({"user": users[shown], "item": items[shown]}).split(candidates=20)
     setting = _Setting(method, split)
+    rounds = max(rounds, method.rounds or 0)
     server = list(run(method, setting.engine, setting.server, rounds, setting.draws))[-1].server
     everyone = torch.arange(split.n_users)
     down = method.broadcast(server, everyone)
@@ -175,15 +181,30 @@ class _Setting:
         federation = Federation(self.split, dtype=torch.float64)
         self.engine = LocalEngine(method, federation, Plain(), store, self.draws)
         self.server: Server = method.init_server(problem, self.draws.public)
+        self.round = 0
+
+    def advance(self) -> None:
+        """Train a round with everyone that the method asks."""
+        (after,) = run(self.method, self.engine, self.server, self.round + 1, self.draws.public, start=self.round)
+        self.server, self.round = after.server, self.round + 1
 
     def update(self, ids: Tensor, change: object = None) -> ClientResult:
         """One `client_update`, on a changed batch if asked."""
         down = self.method.broadcast(self.server, ids)
-        batch = self.engine.federation.batch(ids, 0, self.draws, negatives=self.method.samples_negatives)
+        batch = self.engine.federation.batch(ids, self.round, self.draws, negatives=self.method.samples_negatives)
         if callable(change):
             batch = change(batch)
         private = self.engine.store.read(ids)
-        return self.method.client_update(private, down, batch, 0, self.draws)
+        return self.method.client_update(private, down, batch, self.round, self.draws)
+
+
+def _each_round(method: Method) -> Iterator[_Setting]:
+    """The first round, and each other one of a method that states its rounds."""
+    setting = _Setting(method)
+    yield setting
+    for _ in range(1, method.rounds or 1):
+        setting.advance()
+        yield setting
 
 
 def _random_split() -> Split:

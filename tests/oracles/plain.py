@@ -135,12 +135,12 @@ class Start(Generic[O]):
         """The draws are the same for all engines."""
         return Devices(self.engines[0].federation, self.engines[0].draws)
 
-    def compare(self, tolerance: float = TOLERANCE) -> O:
+    def compare(self, tolerance: float = TOLERANCE, rounds: int = ROUNDS) -> O:
         """Run both for some rounds; server, private state and scores of every client must agree after each."""
         population, draws = self.engines[0].population(), self.engines[0].draws
         asleep = set(population.tolist())
         servers = [Server(copy(self.server.shared), copy(self.server.kept)) for _ in self.engines]
-        for t in range(ROUNDS):
+        for t in range(rounds):
             cohort = self.method.cohort(servers[0], population, t, draws)
             asleep -= set(cohort.tolist())
             loss = self.oracle.train(cohort.tolist(), self.devices, t)

@@ -158,6 +158,12 @@ def test_every_default_space_fits_its_method(name: str) -> None:
     assert not outside, "a default space holds the method's own defaults"
 
 
+def test_rounds_that_a_method_states_follow_its_settings() -> None:
+    config = from_dict({"method": {"name": "spectra"}})
+    assert with_values(config, {"method.fraction": 0.5}).run.rounds == 2 * config.run.rounds
+    assert with_values(config, {"method.fraction": 0.5, "run.rounds": 99}).run.rounds == 99
+
+
 def test_values_go_into_the_config_and_come_out_again() -> None:
     space = read_space({"method.rho_co": [0.1, 0.2], "sampling.negatives": [1, 2]}, CONFIG)
     assert own_values(CONFIG, space) == {"method.rho_co": 0.5, "sampling.negatives": 4}

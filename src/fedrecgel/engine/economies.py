@@ -18,6 +18,7 @@ from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedncf_weights import FedNCFWeights
 from fedrecgel.methods.fedrecgel import FedRecGEL
 from fedrecgel.methods.gpfedrec import GPFedRec
+from fedrecgel.methods.spectra import Spectra
 from fedrecgel.models.kernels import contrast, factors
 from fedrecgel.models.neumf import NeuMF
 
@@ -84,3 +85,9 @@ def _(method: GPFedRec, n_examples: Int[Tensor, " C"], n_items: int, *, compiled
 def _(method: CoFedRec, n_examples: Int[Tensor, " C"], n_items: int, *, compiled: bool) -> Int[Tensor, " C"]:
     """A client trains its whole table."""
     return torch.full_like(n_examples, max(1, n_items // 4))
+
+
+@footprint.register
+def _(method: Spectra, n_examples: Int[Tensor, " C"], n_items: int, *, compiled: bool) -> Int[Tensor, " C"]:
+    """With pairs, each own item of a client is a row over the whole catalogue."""
+    return n_examples * (1 + n_items // 256) if method.pairs else n_examples

@@ -18,6 +18,7 @@ from fedrecgel.methods.perfedrec import PerFedRec
 from fedrecgel.methods.pfedrec import PFedRec
 from fedrecgel.methods.popularity import Popularity
 from fedrecgel.methods.seen_first import SeenFirst
+from fedrecgel.methods.spectra import Spectra
 
 __all__ = ["METHODS", "Method", "announced", "find_method", "full_name", "load_entry", "method_label", "name_of"]
 
@@ -37,6 +38,7 @@ METHODS: dict[str, type[Method]] = {
     "cofedrec": CoFedRec,
     "gpfedrec": GPFedRec,
     "fedrecgel": FedRecGEL,
+    "spectra": Spectra,
 }
 
 

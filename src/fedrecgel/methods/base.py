@@ -169,8 +169,6 @@ class Method(ABC):
     magnitude wide, so that no method is searched more finely than another."""
     contract: ClassVar[Mapping[str, object]] = {}
     """Hyper-parameters with which the contract is checked, see testing.py: a small model that learns quickly."""
-    one_round: ClassVar[bool] = False
-    """One round suffices; `run.rounds` defaults to 1."""
     draws_nothing: ClassVar[bool] = False
     """Whether every seed gives the same result, so that experiments need one."""
 
@@ -186,6 +184,16 @@ class Method(ABC):
     def samples_negatives(self) -> bool:
         """Whether a batch holds negatives, drawn anew each round; else it holds the client's own items alone."""
         return True
+
+    @property
+    def rounds(self) -> int | None:
+        """Rounds after which all is learnt: `run.rounds` defaults to it, and fewer are refused; None for any number."""
+        return None
+
+    @property
+    def smallest_cohort(self) -> int:
+        """Clients that a sum must cover to hide each of them, as far as the method's own formulas tell."""
+        return 1
 
     def leaves_device(self) -> frozenset[str]:
         """Names that leave the device at these hyper-parameters."""

@@ -35,10 +35,13 @@ FADING: Mapping[str, object] = {"decay": [0.0, 0.2, 0.5, 1.0]}
 class HistorySent(Method):
     """Base of methods whose clients send how often each of their items occurs, and learn nothing of their own."""
 
-    one_round: ClassVar[bool] = True
-
     fraction: Fraction = 1.0
     """Share of clients drawn each round; the others' histories are left out."""
+
+    @property
+    def rounds(self) -> int:
+        """One suffices."""
+        return 1
 
     @property
     def samples_negatives(self) -> bool:

@@ -41,7 +41,7 @@ class RunSettings:
     """How long, from which seed, and where."""
 
     rounds: Count = 100
-    """Communication rounds; 1 for references that learn all they can in one."""
+    """Communication rounds; methods that know how many they need take these, for example 1 for references."""
     seed: Annotated[int, Meta(ge=0)] = 0
     """Seed of everything but the split, which has its own."""
     device: str = "cpu"
@@ -218,16 +218,20 @@ def from_dict(sections: Mapping[str, object]) -> Config:
             place = channels if section in channel_sections() else parts
             place[section] = build(hints[section], values, section)
     config = Config(**parts)
-    config = _check(replace(config, channels={**channel_settings(config.run.channel), **channels}))
-    run = sections.get("run", {})
-    if find_method(config.method.name).one_round and isinstance(run, Mapping) and "rounds" not in run:
-        config = replace(config, run=replace(config.run, rounds=1))
-    return config
+    run, stated = sections.get("run", {}), config.method.build().rounds
+    if stated is not None and isinstance(run, Mapping) and "rounds" not in run:
+        config = replace(config, run=replace(config.run, rounds=stated))
+    return _check(replace(config, channels={**channel_settings(config.run.channel), **channels}))
 
 
 def _check(config: Config) -> Config:
     """Settings that are wrong only together."""
-    config.method.build()
+    stated = config.method.build().rounds
+    if stated is not None and config.run.rounds < stated:
+        raise ConfigError(
+            f"Method '{method_label(config.method.name)}' needs {stated} rounds at these settings. "
+            f"Found run.rounds = {config.run.rounds}. Leave it out, or ask for {stated} or more."
+        )
     lookup("channel", config.run.channel, CHANNELS)
     if config.evaluation.selection == "validation":
         config = replace(config, split=replace(config.split, validation=True))

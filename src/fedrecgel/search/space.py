@@ -167,8 +167,10 @@ def _read_entry(key: str, value: object) -> Range | Choice:
 
 
 def with_values(config: Config, values: Mapping[str, Value]) -> Config:
-    """The config with these settings, by `section.key`."""
+    """The config with these settings, by `section.key`; rounds that the method states are those of the new settings."""
     settings = config.to_dict()
+    if config.run.rounds == config.method.build().rounds:
+        del settings["run"]["rounds"]
     for path, value in values.items():
         section, _, key = path.partition(".")
         settings[section][key] = value

@@ -71,9 +71,7 @@ class Presets:
             given.append(("run", "rounds", LONG_ROUNDS))
             words = [*(text for _, text in chosen.values()), f"{LONG_ROUNDS} rounds"]
             about = about.replace("defaults", ", ".join(words))
-        if kind.one_round:
-            given.append(("run", "rounds", 1))
-        elif self.rounds is not None:
+        if self.rounds is not None and kind().rounds is None:  # else the method knows better
             given.append(("run", "rounds", self.rounds))
             about += f"; {self.rounds} rounds"
         extra = [item for item in self.overrides if item[0] != "method" or item[1] in own]

@@ -72,9 +72,14 @@ class InProcess:
 
 
 def config_of(name: str = "fedrecgel", **sections: Any) -> Config:
-    """A run of three rounds in double precision."""
+    """A run of three rounds, or as many as the method states, in double precision."""
     tiny: dict[str, Any] = TINY if name in ("fedncf", "fedrecgel") else {}
-    run = {"rounds": 3, "dtype": "float64", "engine": "flower", **sections.pop("run", {})}
+    run = {
+        "rounds": max(3, METHODS[name]().rounds or 0),
+        "dtype": "float64",
+        "engine": "flower",
+        **sections.pop("run", {}),
+    }
     flower = {"nodes": 3, "wait_seconds": 0.1, "round_seconds": 0.1, **sections.pop("flower", {})}
     method = {"name": name, **tiny, **sections.pop("method", {})}
     return from_dict({"data": {"name": "tiny"}, "run": run, "flower": flower, "method": method, **sections})
