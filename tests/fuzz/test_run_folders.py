@@ -29,7 +29,7 @@ import fedrecgel
 from fedrecgel.cli.main import main
 from fedrecgel.errors import FedrecgelError
 from fedrecgel.report.collect import collect
-from fedrecgel.runs.folder import RunFolder
+from fedrecgel.runs.folder import RunFolder, settings_mark
 from fedrecgel.storage import EARLIER, read_tensors
 
 Files = dict[str, bytes]
@@ -99,9 +99,9 @@ def lay_out(files: Files, folder: Path) -> None:
 
 
 def timeless(value: Any) -> Any:
-    """The same without what a clock measured."""
+    """The same without what a clock measured, and without the commit, which may change while this runs."""
     if isinstance(value, dict):
-        return {key: timeless(inner) for key, inner in value.items() if "seconds" not in key}
+        return {key: timeless(inner) for key, inner in value.items() if "seconds" not in key and key != "commit"}
     return [timeless(inner) for inner in value] if isinstance(value, list) else value
 
 
@@ -128,13 +128,16 @@ class Place:
         found = fedrecgel.open(self.folder)
         best = [found.recommend(user, 5) for user in found.user_ids[:3]]
         ranks = {name: (r.above.tolist(), r.tied.tolist()) for name, r in found.ranks.against.items()}
-        return found.summary, found.history, found.config, found.item_ids, best, ranks
+        mark = settings_mark(found.config.to_dict())  # what changes no number may change
+        return found.summary, found.history, mark, found.item_ids, best, ranks
 
     def recommends(self) -> object:
         return self.command("recommend", str(self.folder), "--user", "u3", "--json")
 
     def reports(self) -> object:
-        return collect(self.folder)
+        found = collect(self.folder)
+        (record,), (group,) = found.records, found.groups
+        return vars(record) | {"config": settings_mark(record.config)}, group.label, group.curves
 
     def is_finished(self) -> object:
         words = [word for word in TRAIN if word != "--quiet"]
