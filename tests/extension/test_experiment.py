@@ -126,7 +126,7 @@ def test_the_report_shows_it(tmp_path: Path) -> None:
     page = (tmp_path / "results" / "report.html").read_text()
     section = page.partition('<section id="shares">')[2].partition("</section>")[0]
     assert section.startswith("<h2>Fewer clients</h2>")
-    assert 'data-figure="steps" data-key="shares"' in section
+    assert 'data-figure="steps" data-key="figure-' in section
     assert 'id="table-shares"' in section
     assert "<li>2 shares were tried.</li>" in page
     assert (tmp_path / "results" / "figures" / "shares.svg").exists()

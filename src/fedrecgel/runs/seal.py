@@ -105,7 +105,7 @@ class HistoryLine:
 
 
 def checksum(text: bytes) -> str:
-    """SHA-256 of a text, as `sha256sum` shows it."""
+    """SHA-256 of a text."""
     return sha256(text).hexdigest()
 
 

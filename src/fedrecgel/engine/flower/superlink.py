@@ -35,7 +35,7 @@ APP = {
 }
 """What travels to the nodes as code: a door into the package they have installed. Real nodes know it by its hash, so it
 is the same for every run; what a run is about travels as its config."""
-ORDER: Mapping[str, str | bool] = {"config": "", "folder": "", "resume": False, "shards": ""}
+ORDER: Mapping[str, str | bool] = {"config": "", "folder": "", "resume": False, "shards": "", "hosts": ""}
 """What a run's config holds, each overridden by the run."""
 
 
