@@ -31,6 +31,11 @@ def tiny(name: str) -> dict[str, Any]:
     return {key: value for key, value in small.items() if key in known}
 
 
+def enough_rounds(name: str, at_least: int) -> int:
+    """So many rounds for such a model, or as many as its method states."""
+    return max(at_least, METHODS[name](**tiny(name)).rounds or 0)
+
+
 def interactions_of(
     rows: list[tuple[int, int, int]], n_items: int, *, timed: bool = True, min_interactions: int = 2
 ) -> Interactions:

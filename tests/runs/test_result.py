@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from tests.builders import TINY, random_split, tiny
+from tests.builders import TINY, enough_rounds, random_split, tiny
 
 import fedrecgel
 from fedrecgel.data.history import History
@@ -68,7 +68,7 @@ def test_recommendations_are_the_best_items_not_trained_on(result: Result) -> No
 def test_every_method_recommends_from_its_folder(name: str, tmp_path: Path) -> None:
     """What a run keeps is enough to score with."""
     split = random_split()
-    trained = fedrecgel.train(name, split, rounds=2, **tiny(name))
+    trained = fedrecgel.train(name, split, rounds=enough_rounds(name, 2), **tiny(name))
     trained.save(tmp_path / "run")
     opened = fedrecgel.open(tmp_path / "run")
     for user in split.interactions.user_ids[:3]:

@@ -253,7 +253,7 @@ class Spectra(fed.Method):
         shared = dict(server.shared)
         match turn.stage:
             case Stage.COUNTS:
-                shared["counts"], kept["all_counts"] = sums["counts"].tensor_split(2, dim=1)
+                shared["counts"], kept["all_counts"] = sums["counts"].mT.unsqueeze(2).contiguous()
             case Stage.SPECTRUM:
                 shared |= self._spectral_step(shared, sums["spectrum"], turn)
             case Stage.FACTORS:

@@ -17,7 +17,7 @@ LEVEL = 1e-12
 def orthonormal(columns: Float[Tensor, "n k"]) -> Float[Tensor, "n k"]:
     """An orthonormal basis of what these columns span."""
     basis: Tensor = torch.linalg.qr(columns.double()).Q
-    return basis.to(columns.dtype)
+    return basis.to(columns.dtype).contiguous()  # as a file gives it back: the order in memory decides the last bits
 
 
 def nystrom(
@@ -34,7 +34,7 @@ def nystrom(
     values = values.clamp(min=max(FLOOR * float(values[-1]), torch.finfo(values.dtype).tiny))
     vectors, roots, _ = torch.linalg.svd(z @ (rotation * values.rsqrt()), full_matrices=False)
     vectors *= torch.where(vectors.pow(3).sum(0) < 0, -1, 1)  # a sign that rounding does not change
-    return vectors.to(images.dtype), roots.square().to(images.dtype)
+    return vectors.to(images.dtype).contiguous(), roots.square().to(images.dtype)
 
 
 @dataclass(frozen=True, eq=False)

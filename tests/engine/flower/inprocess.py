@@ -15,7 +15,7 @@ from fedrecgel.engine.flower.policy import Policy
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
 from fedrecgel.errors import FedrecgelError
-from fedrecgel.methods import METHODS
+from fedrecgel.methods import METHODS, find_method
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.flower import serve, work_of
 from fedrecgel.runs.folder import RunFolder
@@ -75,7 +75,7 @@ def config_of(name: str = "fedrecgel", **sections: Any) -> Config:
     """A run of three rounds, or as many as the method states, in double precision."""
     tiny: dict[str, Any] = TINY if name in ("fedncf", "fedrecgel") else {}
     run = {
-        "rounds": max(3, METHODS[name]().rounds or 0),
+        "rounds": max(3, find_method(name)().rounds or 0),
         "dtype": "float64",
         "engine": "flower",
         **sections.pop("run", {}),
