@@ -253,7 +253,7 @@ class Spectra(fed.Method):
         shared = dict(server.shared)
         match turn.stage:
             case Stage.COUNTS:
-                shared["counts"], kept["all_counts"] = sums["counts"].mT.unsqueeze(2).contiguous()
+                shared["counts"], kept["all_counts"] = (part.clone() for part in sums["counts"].mT.unsqueeze(2))
             case Stage.SPECTRUM:
                 shared |= self._spectral_step(shared, sums["spectrum"], turn)
             case Stage.FACTORS:
@@ -266,7 +266,7 @@ class Spectra(fed.Method):
                 shared["pairs"] = sums["pairs"]
             case Stage.VOTE:
                 shared["mixture"] = shared["mixture"].new_tensor(self.grid[choose_best(sums["votes"])])
-                shared["counts"] = kept["all_counts"]
+                shared["counts"] = kept["all_counts"].clone()
         return fed.Server(shared, kept)
 
     def _spectral_step(self, shared: fed.Tensors, images: Float[Tensor, "n k"], turn: Turn) -> fed.Tensors:
