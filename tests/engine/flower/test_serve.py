@@ -114,7 +114,8 @@ def test_all_that_leaves_a_node_is_declared(method: str, reference: str, tmp_pat
 
     weighted = {"weighting": "examples"} if method == "weighted" else {}
     name = "fedrecgel" if method == "weighted" else method
-    config = config_of(name, run={"rounds": 1}, method=weighted, evaluation={"reference": reference})
+    rounds = METHODS[name]().rounds or 1
+    config = config_of(name, run={"rounds": rounds}, method=weighted, evaluation={"reference": reference})
     courier = InProcess(write_shards(SPLIT, tmp_path / "nodes", 3), listen)
     result = served(config, SPLIT, tmp_path / "run", courier, simulated=False)
     assert told == set(result.summary["privacy"]["leaves_device"])
