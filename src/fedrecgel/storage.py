@@ -110,7 +110,7 @@ def write_tensors(path: Path, tensors: Tensors, about: Mapping[str, Any], run: s
     """Tensors and a description in one safetensors file (no pickle: loading runs no code); returns its checksum."""
     described = torch.frombuffer(bytearray(msgspec.json.encode(about)), dtype=torch.uint8)
     content = {name: value.detach().cpu().contiguous() for name, value in {**tensors, ABOUT: described}.items()}
-    mark = Mark(run, _checksum(content, run))
+    mark = Mark(run, digest_of(content, run))
     metadata = {FORMAT: msgspec.json.encode(mark).decode()}  # one key: several would come out in random order
     write_atomically(path, lambda temporary: save_file(content, temporary, metadata))
     return mark.sha256
@@ -148,7 +148,7 @@ def read_tensors(
                 )
             return tensors, msgspec.json.decode(metadata[EARLIER], type=about), ""
         mark = msgspec.json.decode(metadata[FORMAT], type=Mark)
-        if _checksum(tensors, mark.run) != mark.sha256:
+        if digest_of(tensors, mark.run) != mark.sha256:
             raise ValueError("its checksum is another, so it was damaged after it was written")
         described = tensors.pop(ABOUT).numpy().tobytes()
         found = tensors, msgspec.json.decode(described, type=about), mark.run
@@ -162,7 +162,8 @@ def read_tensors(
     return found
 
 
-def _checksum(tensors: Tensors, run: str) -> str:
+def digest_of(tensors: Tensors, run: str = "") -> str:
+    """SHA-256 of a run's name and of names, types, shapes and bytes of tensors."""
     found = sha256(repr(run).encode())
     for name in sorted(tensors):
         value = tensors[name]

@@ -29,7 +29,8 @@ import fedrecgel
 from fedrecgel.cli.main import main
 from fedrecgel.errors import FedrecgelError
 from fedrecgel.report.collect import collect
-from fedrecgel.runs.folder import RunFolder, settings_mark
+from fedrecgel.runs.folder import RunFolder
+from fedrecgel.runs.settings import settings_mark
 from fedrecgel.storage import EARLIER, read_tensors
 
 Files = dict[str, bytes]

@@ -142,6 +142,10 @@ class Need(IntEnum):
 class Inbox(Protocol):
     """All a server ever sees of one round."""
 
+    @property
+    def weight(self) -> float:
+        """What all clients weigh together: how many they are, where each weighs 1. The server counts, not they."""
+
     def total(self) -> Tensors:
         """Weighted sum over clients; tables over the catalogue are dense."""
 

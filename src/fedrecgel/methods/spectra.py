@@ -74,7 +74,7 @@ class Spectra(fed.Method):
 
     paper: ClassVar[str] = "this package; parts of GF-CF, PriviRec and iALS"
     sends: ClassVar[frozenset[str]] = frozenset(
-        {"clients", "counts", "spectrum", "targets", "gram", "weighted_gram", "pairs", "votes"}
+        {"counts", "spectrum", "targets", "gram", "weighted_gram", "pairs", "votes"}
     )
     variants: ClassVar[Mapping[str, Mapping[str, object]]] = {"full": {"pairs": True}}
     search: ClassVar[Mapping[str, object]] = {
@@ -203,7 +203,7 @@ class Spectra(fed.Method):
         held = everything.choose_one(batch.ids, draws)
         own = everything.without(held) if turn.holds_back else everything
         ones = torch.ones(len(batch.ids), dtype=own.x.dtype, device=own.x.device)
-        dense: dict[str, Tensor | Factors] = {"clients": ones[:, None]}
+        dense: dict[str, Tensor | Factors] = {}
         rows: fed.Tensors = {}
         match turn.stage:
             case Stage.COUNTS:
@@ -241,14 +241,14 @@ class Spectra(fed.Method):
         Who did not answer is assumed to be like those who did: sums grow to the whole population's.
         """
         turn, part, complete = self.turn(round)
-        sums = inbox.total()
+        sums = {**inbox.total(), "clients": server.kept["n_clients"].new_tensor([inbox.weight])}
         if part:
             sums = {name: server.kept[f"sum_{name}"] + value for name, value in sums.items()}
         kept = {name: value for name, value in server.kept.items() if not name.startswith("sum_")}
         if not complete:
             return fed.Server(server.shared, {**kept, **{f"sum_{name}": value for name, value in sums.items()}})
         n_clients = kept["n_clients"]
-        share = n_clients / sums["clients"].to(n_clients.dtype)
+        share = n_clients / sums.pop("clients")
         sums = {name: value * share for name, value in sums.items()}
         shared = dict(server.shared)
         match turn.stage:

@@ -8,6 +8,7 @@ from pathlib import Path
 from fedrecgel.engine.flower.policy import Policy
 from fedrecgel.errors import ConfigError, unknown
 from fedrecgel.runs.config import Config, build, from_dict, read_sections
+from fedrecgel.runs.reference import has_reference
 from fedrecgel.runs.settings import FREE_TO_CHANGE, settings_fingerprint
 
 
@@ -27,9 +28,9 @@ def read_policy(place: str) -> Policy:
 
 
 def policy_for(config: Config) -> Policy:
-    """Allows this run and the reference beside it, and no other."""
+    """Allows this run, the reference beside it if it is asked for, and no other."""
     reference = from_dict({**config.to_dict(), "method": {"name": "popularity"}})
-    pair = (config, reference)
+    pair = (config, reference) if has_reference(config) else (config,)
     return Policy(
         methods=tuple(dict.fromkeys(one.method.name for one in pair)),
         channels=(config.run.channel,),

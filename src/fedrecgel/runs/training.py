@@ -20,6 +20,7 @@ from fedrecgel.engine.local import LocalEngine
 from fedrecgel.engine.run import Round, run
 from fedrecgel.errors import RunError, RunFolderError
 from fedrecgel.evaluation.metrics import is_metric, metrics
+from fedrecgel.evaluation.ranking import Ranks
 from fedrecgel.methods.base import Problem, Server
 from fedrecgel.models.kernels import with_kernels
 from fedrecgel.runs.config import Config, MethodSettings, check_device
@@ -28,6 +29,7 @@ from fedrecgel.runs.host import Hosting, simulated
 from fedrecgel.runs.ranks_file import RankFile, test_fingerprint
 from fedrecgel.runs.reference import has_reference
 from fedrecgel.runs.result import Result
+from fedrecgel.runs.resumable import read_resumable
 from fedrecgel.runs.settings import run_fingerprint
 from fedrecgel.runs.summary import summarise
 from fedrecgel.storage import write_text
@@ -114,6 +116,8 @@ class Training:
         self.best_round: int | None = None
         self.best_value = -math.inf
         self._best: Snapshot | None = None  # in memory only when there is no folder to keep it in
+        self._ranked: dict[tuple[str, str], Ranks] = {}
+        """Ranks by the current model: nodes are asked for them once."""
         self.history: list[Line] = []
         self.seconds_total = time.perf_counter() - started
 
@@ -144,6 +148,7 @@ class Training:
     def _record(self, finished: Round, seconds: float) -> Line:
         """Take over a finished round: check it, evaluate it when due, write its line."""
         self.server, self.round = finished.server, finished.number + 1
+        self._ranked.clear()
         loss = None if finished.trained.loss is None else float(finished.trained.loss)
         if loss is not None and not math.isfinite(loss):
             raise RunError(
@@ -179,7 +184,12 @@ class Training:
     def evaluate(self, held_out: str, against: str) -> dict[str, float]:
         """Metrics of the current model over all clients."""
         settings = self.config.evaluation
-        return metrics(self.engine.ranks(self.server, held_out, against), settings.ks, settings.ties)
+        return metrics(self._ranks(held_out, against), settings.ks, settings.ties)
+
+    def _ranks(self, held_out: str, against: str) -> Ranks:
+        if (held_out, against) not in self._ranked:
+            self._ranked[held_out, against] = self.engine.ranks(self.server, held_out, against)
+        return self._ranked[held_out, against]
 
     def _select(self, line: Line) -> None:
         """Keep a copy of the best model so far, by HR at the largest K; the earliest wins a draw."""
@@ -211,7 +221,7 @@ class Training:
         """Go back to the folder's last checkpoint; a run killed before its first one starts again."""
         if self.folder is None:
             raise RunFolderError("Only a run with a folder can be resumed.")
-        saved = self._saved(self.folder)
+        saved = read_resumable(self.folder, self.config, self.fingerprint)
         if saved is not None:
             self.history = [dict(line) for line in saved.history]
             device = torch.device(self.config.run.device)
@@ -225,29 +235,6 @@ class Training:
                 self._evaluate_line(self.history[-1])
         self.folder.reopen(self.config.to_toml(), self.history)
 
-    def _saved(self, folder: RunFolder) -> Checkpoint | None:
-        """The checkpoint, if it can be continued with this config."""
-        if not folder.checkpoint.exists():
-            return None
-        saved = Checkpoint.read(folder.checkpoint)
-        rounds, every = self.config.run.rounds, self.config.evaluation.every
-        if saved.run != self.fingerprint:
-            raise RunFolderError(
-                f"'{folder.checkpoint}' belongs to another run or other data, or was written by an earlier version, "
-                f"whose runs cannot be continued. Choose another --out."
-            )
-        if saved.round > rounds:
-            raise RunFolderError(
-                f"'{folder.path}' has {saved.round} rounds already, more than the {rounds} asked for. "
-                f"Ask for more, or choose another --out."
-            )
-        if saved.best_round is not None and saved.best_round % every and saved.round < rounds:
-            raise RunFolderError(
-                f"'{folder.path}' selected round {saved.best_round}, its last, "
-                f"which a longer run does not evaluate. Choose another --out."
-            )
-        return saved
-
     def finish(self) -> Result:
         """Evaluate the reported model once more in full."""
         started = time.perf_counter()
@@ -258,7 +245,7 @@ class Training:
                 self._return_to(reported)
         settings = self.config.evaluation
         against = ["candidates", "catalogue"] if settings.full else ["candidates"]
-        ranks = {name: self.engine.ranks(self.server, "test", name) for name in against}
+        ranks = {name: self._ranks("test", name) for name in against}
         full = metrics(ranks["catalogue"], settings.ks, settings.ties) if settings.full else None
         seconds_full = time.perf_counter() - started
         reference = self._reference() if has_reference(self.config) else {}
@@ -279,6 +266,7 @@ class Training:
 
     def _return_to(self, round: int) -> None:
         """Take back the model of the selected round."""
+        self._ranked.clear()
         self.server = Server({})  # frees what only training needs before the snapshot is read
         best = self._best
         if best is None and self.folder is not None:

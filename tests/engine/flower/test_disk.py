@@ -9,7 +9,7 @@ import torch
 from tests.builders import TINY, problem_of, random_split
 
 from fedrecgel.draws import Draws
-from fedrecgel.engine.flower.disk import DAY, MERGE_AT, DiskStore, sweep
+from fedrecgel.engine.flower.disk import DAY, HOUR, MERGE_AT, DiskStore, sweep
 from fedrecgel.engine.flower.shard import read_shard, rejoin, write_shards
 from fedrecgel.errors import DataError
 from fedrecgel.methods.base import Method
@@ -146,9 +146,11 @@ def test_runs_that_nobody_touched_for_long_are_swept_and_no_others(tmp_path: Pat
     learn(outside, 0, 1.0)
     os.utime(outside, (0, 0))
     (state / "linked").symlink_to(outside)
-    (state / "half.tmp").mkdir()
-    assert sweep(state, 30.0) == ["half.tmp", "old"]
-    assert sorted(path.name for path in state.iterdir()) == ["linked", "recent", "resumed"]
+    for name, hours in ((".half.tmp", 2.0), (".being-written.tmp", 0.0)):
+        (state / name).mkdir()
+        os.utime(state / name, (time.time() - hours * HOUR,) * 2)
+    assert sweep(state, 30.0) == ["old"]
+    assert sorted(path.name for path in state.iterdir()) == [".being-written.tmp", "linked", "recent", "resumed"]
     assert not list(state.glob("*/.*.tmp"))
     assert users(state / "resumed", 2) == [2.0, 2.0, 2.0]
     assert (outside / "round-00000000.safetensors").exists()

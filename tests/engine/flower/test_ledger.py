@@ -28,7 +28,17 @@ def test_letters_are_counted_over_all_runs_within_the_period(tmp_path: Path, mon
         spend(tmp_path, policy, "train", letter(0), "a third")
     now += 86_401.0
     spend(tmp_path, policy, "train", letter(0), "a third")
-    assert len(json.loads((tmp_path / FILE).read_text())) == 1  # it does not grow for ever
+    assert len(json.loads((tmp_path / FILE).read_text())) == 3, "what was trained is compared for ever"
+
+
+def test_rankings_are_forgotten_after_the_period(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1e9
+    monkeypatch.setattr(ledger, "time", lambda: now)
+    asked = Letter({"round": 1, "against": "catalogue"}, {"ids": torch.arange(12)})
+    for _ in range(3):
+        spend(tmp_path, Policy(full_rankings=1, days=1.0), "rank", asked, "settings")
+        now += 86_401.0
+    assert len(json.loads((tmp_path / FILE).read_text())) == 1
 
 
 def test_a_letter_that_comes_again_costs_as_much(tmp_path: Path) -> None:

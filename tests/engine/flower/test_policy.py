@@ -10,12 +10,13 @@ import pytest
 import torch
 from tests.builders import random_split
 from tests.engine.flower.curious import Rankings, counts_of, f1, histories, letter, read_one_by_one
-from tests.engine.flower.inprocess import InProcess, config_of, served
+from tests.engine.flower.inprocess import InProcess, Tamper, config_of, served
 
 from fedrecgel.draws import Draws
 from fedrecgel.engine.flower.node import Node
 from fedrecgel.engine.flower.policy import Policy
 from fedrecgel.engine.flower.shard import write_shards
+from fedrecgel.engine.flower.wire import Letter, Lost
 from fedrecgel.errors import PolicyError, RunError
 from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Need, Problem
@@ -80,6 +81,55 @@ def test_a_round_is_answered_for_one_set_of_users(place: Path) -> None:
     with pytest.raises(PolicyError, match="answered for other users"):
         node.answer("train", letter(USERS[1:20], FEDRECGEL, shared=down()))
     node.answer("train", letter(USERS[1:20], FEDRECGEL, round=1, shared=down()))
+
+
+def test_a_round_is_answered_with_one_model(place: Path) -> None:
+    """A changed row reaches those alone who touch it: the two sums differ by their uploads."""
+    node, model = guarded(place), down()
+    node.answer("train", letter(USERS, FEDRECGEL, shared=model))
+    changed = {**model, "item_gmf": model["item_gmf"].clone().index_fill_(0, torch.tensor([7]), 0.5)}
+    with pytest.raises(PolicyError, match="other users or another model"):
+        node.answer("train", letter(USERS, FEDRECGEL, shared=changed))
+
+
+def test_negatives_that_stay_are_answered_for_all_users_or_none(place: Path) -> None:
+    fixed = json.dumps(config_of(sampling={"redraw": False}).to_dict())
+    node = guarded(place)
+    node.answer("train", letter(USERS, fixed, shared=down()))
+    with pytest.raises(PolicyError, match="subtracted from each other"):
+        node.answer("train", letter(USERS[1:], fixed, round=1, shared=down()))
+
+
+def test_a_method_that_needs_many_users_to_hide_each_gets_them(place: Path) -> None:
+    spectra = json.dumps(config_of("spectra").to_dict())
+    with pytest.raises(PolicyError, match="hides its users from 1,024 on"):
+        guarded(place).answer("train", letter(USERS, spectra))
+
+
+def test_a_killed_run_resumes_when_a_node_has_joined_since(tmp_path: Path) -> None:
+    """The round that was begun asks the same clients again: nodes answer it for no others."""
+    split = random_split(n_users=48, n_items=130)
+    places, config = write_shards(split, tmp_path / "shards", 3), config_of(flower={"nodes": 2})
+    n_trained = 0
+
+    def kill(node: int, kind: str, answer: Letter) -> list[Letter | Lost]:
+        nonlocal n_trained
+        n_trained += kind == "train"
+        if n_trained == 4:  # in the second round both nodes have trained
+            raise KeyboardInterrupt
+        return [answer]
+
+    def courier(n_nodes: int, tamper: Tamper) -> InProcess:
+        made = {100 + number: lambda place: guarded(place, min_users=2) for number in range(n_nodes)}
+        return InProcess(places[:n_nodes], tamper, faulty=made)
+
+    with pytest.raises(KeyboardInterrupt):
+        served(config, split, tmp_path / "run", courier(2, kill), simulated=False)
+    result = served(
+        config, split, tmp_path / "run", courier(3, lambda node, kind, answer: [answer]), resume=True, simulated=False
+    )
+    assert result.summary["answers"]["refused"] == {}
+    assert [line["clients"] for line in result.history] == [16, 16, 24]
 
 
 def test_a_sum_that_the_gate_left_to_few_users_does_not_leave(place: Path) -> None:

@@ -10,16 +10,18 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from fedrecgel.errors import ConfigError, StorageError
 from fedrecgel.storage import write_text
 from fedrecgel.tensors import Ids
 
+NOBODY = torch.zeros(0, dtype=torch.int64)
 MOST_USERS = 1 << 27
 """In all ranges of a file together."""
 MOST_WARNINGS = 50
@@ -38,6 +40,16 @@ class Remembered(msgspec.Struct, forbid_unknown_fields=True):
     hosts: dict[str, Ranges]
     joined: dict[str, dict[str, Number]] = {}
     warnings: list[str] = []
+    begun: tuple[str, Number, Ranges] | None = None
+
+
+class Begun(NamedTuple):
+    """The round that was begun last, and whom it could ask."""
+
+    run: str
+    """Its name on nodes."""
+    round: int
+    population: Ids
 
 
 @dataclass
@@ -50,11 +62,15 @@ class Bindings:
     """By the name of a run on nodes and by key: the first round with an answer that was taken."""
     warnings: list[str] = field(default_factory=list)
     """What the operator should know of the nodes, in sentences."""
+    begun: Begun | None = None
+    """A round that is repeated after a kill asks the same clients: nodes answer it for no others."""
     allowed: Mapping[str, Ids] | None = None
     """The operator's word, if there is one."""
     place: Path | None = None
     """The file; None until the run's folder is locked, and in a simulation, whose keys are new in every process."""
     _joining: bool = False
+    _bound: tuple[Ids, Tensor] | None = None
+    """All users of `hosts`, ascending, and the place of each one's key; made when it is needed."""
 
     def refusal(self, key: str, users: Ids) -> str | None:
         """Why this key may not host these users; None if it may."""
@@ -63,15 +79,31 @@ class Bindings:
                 return "flower.hosts does not name it"
             if beyond := int((~torch.isin(users, self.allowed[key])).sum()):
                 return f"{beyond} of the {len(users)} users it claims are not its own by flower.hosts"
-        others = [bound for other, bound in self.hosts.items() if other != key]
-        if others and (taken := int(torch.isin(users, torch.cat(others)).sum())):
+        if self._bound is None:
+            everybody = torch.cat([NOBODY, *self.hosts.values()])
+            sizes = torch.tensor([len(users) for users in self.hosts.values()], dtype=torch.int64)
+            owners = torch.arange(len(self.hosts)).repeat_interleave(sizes)
+            order = everybody.argsort()
+            self._bound = everybody[order], owners[order]
+        bound, owners = self._bound
+        own = list(self.hosts).index(key) if key in self.hosts else -1
+        at = torch.searchsorted(bound, users).clamp(max=max(0, len(bound) - 1))
+        if len(bound) and (taken := int(((bound[at] == users) & (owners[at] != own)).sum())):
             return f"{taken} of the {len(users)} users it claims are bound to other keys"
         return None
 
     def bind(self, key: str, users: Ids) -> None:
         """From now on these users are this key's."""
+        self._bound = None
         before = self.hosts.get(key, users)
         self.hosts[key] = torch.unique(torch.cat([before, users]))
+
+    def begin(self, run: str, round: int, population: Int[Tensor, " m"]) -> Int[Tensor, " k"]:
+        """Whom a round may ask: these, or those of the first time if it is repeated."""
+        if self.begun is None or (self.begun.run, self.begun.round) != (run, round):
+            self.begun = Begun(run, round, population)
+            self.save()
+        return self.begun.population
 
     def join(self, run: str, key: str, round: int, *, again: bool) -> None:
         """An answer of this key was taken in this round; `save_joined` makes it last. Again: it lost its state."""
@@ -97,7 +129,8 @@ class Bindings:
         """Put everything in the file, once there is one."""
         if self.place is not None:
             hosts = {key: _ranges(users) for key, users in self.hosts.items()}
-            text = msgspec.json.encode(Remembered(hosts, self.joined, self.warnings)).decode()
+            begun = None if self.begun is None else (*self.begun[:2], _ranges(self.begun.population))
+            text = msgspec.json.encode(Remembered(hosts, self.joined, self.warnings, begun)).decode()
             write_text(self.place, text + "\n")
 
     def check(self, n_users: int) -> None:
@@ -106,7 +139,8 @@ class Bindings:
         Raises:
             StorageError: it is not.
         """
-        if any(bool((users >= n_users).any()) for users in self.hosts.values()):
+        begun = [] if self.begun is None else [self.begun.population]
+        if any(bool((users >= n_users).any()) for users in (*self.hosts.values(), *begun)):
             raise StorageError(
                 f"What a run remembers of its nodes should be about its {n_users} users. Found others in "
                 f"'{self.place or 'hosts.json'}'; restore it from a copy, or start again in another folder."
@@ -114,9 +148,8 @@ class Bindings:
 
     def obey(self, allowed: Mapping[str, Ids]) -> None:
         """Let the operator's word decide, also about what was bound before."""
-        self.allowed = allowed
-        nobody = torch.zeros(0, dtype=torch.int64)
-        self.hosts = {key: users[torch.isin(users, allowed.get(key, nobody))] for key, users in self.hosts.items()}
+        self.allowed, self._bound = allowed, None
+        self.hosts = {key: users[torch.isin(users, allowed.get(key, NOBODY))] for key, users in self.hosts.items()}
 
     @classmethod
     def read(cls, place: Path) -> Bindings:
@@ -130,12 +163,13 @@ class Bindings:
         try:
             found = msgspec.json.decode(place.read_bytes(), type=Remembered)
             hosts = {key: _users(ranges) for key, ranges in found.hosts.items()}
+            begun = None if found.begun is None else Begun(*found.begun[:2], _users(found.begun[2]))
         except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
             raise StorageError(
                 f"'{place}' should say which key hosts which users. It cannot be read: {error}. "
                 f"Restore it from a copy, or start again in another folder."
             ) from error
-        return cls(hosts, found.joined, found.warnings)
+        return cls(hosts, found.joined, found.warnings, begun)
 
 
 def read_hosts(text: str) -> dict[str, Ids]:
@@ -153,7 +187,7 @@ def read_hosts(text: str) -> dict[str, Ids]:
             f'flower.hosts should name a JSON file like {{"hosts": {{"SHA256:…": [[0, 99]]}}}}. '
             f"It cannot be read: {error}."
         ) from error
-    everyone = torch.cat([torch.zeros(0, dtype=torch.int64), *found.values()])
+    everyone = torch.cat([NOBODY, *found.values()])
     if len(everyone) != len(torch.unique(everyone)):
         raise ConfigError("flower.hosts should give every user to one key. Found some with two.")
     return found
@@ -164,7 +198,7 @@ def _users(ranges: Iterable[tuple[int, int]]) -> Ids:
     if any(last < first for first, last in listed) or sum(1 + last - first for first, last in listed) > MOST_USERS:
         raise ValueError("a range of users ends before it begins, or there are too many")
     parts = [torch.arange(first, last + 1) for first, last in listed]
-    found: Tensor = torch.unique(torch.cat([torch.zeros(0, dtype=torch.int64), *parts]))
+    found: Tensor = torch.unique(torch.cat([NOBODY, *parts]))
     return found
 
 

@@ -28,7 +28,7 @@ SINCE = "since"
 MERGE_AT = 8
 """So many settled files become one."""
 FILE = re.compile(r"round-(\d{8,})\.safetensors")
-DAY = 86_400.0
+HOUR, DAY = 3600.0, 86_400.0
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,7 @@ def keep_since(folder: Path, round: int) -> None:
     first = since(folder, round)
     if first != since(folder, None):
         write_text(folder / SINCE, str(first))
+    (folder / SINCE).touch()  # a run that goes on is not swept, even if its method keeps nothing
 
 
 def sweep(state: Path, keep_days: float) -> list[str]:
@@ -117,16 +118,31 @@ def sweep(state: Path, keep_days: float) -> list[str]:
     Only folders directly in `state` are looked at, and links in it are left alone.
     """
     gone = []
+    _clear_old(state)
     for folder in sorted(state.iterdir()) if state.is_dir() else []:
-        if folder.is_symlink() or not folder.is_dir():
+        if folder.is_symlink() or not folder.is_dir() or folder.name.endswith(TEMPORARY):
             continue
-        touched = max(path.lstat().st_mtime for path in (folder, *folder.iterdir()))
-        if folder.name.endswith(TEMPORARY) or touched < time.time() - keep_days * DAY:
+        if _touched(folder) < time.time() - keep_days * DAY:
             shutil.rmtree(folder, ignore_errors=True)
             gone.append(folder.name)
-            continue
-        _clear(folder)
+        else:
+            _clear_old(folder)
     return gone
+
+
+def _touched(folder: Path) -> float:
+    """When something in a folder was last written; now, if another process is at it."""
+    try:
+        return max(path.lstat().st_mtime for path in (folder, *folder.iterdir()))
+    except FileNotFoundError:
+        return time.time()
+
+
+def _clear_old(folder: Path) -> None:
+    """Remove what was left half-written, unless somebody may be writing it now."""
+    for stale in folder.glob(f".*{TEMPORARY}"):
+        if _touched(stale) < time.time() - HOUR:
+            shutil.rmtree(stale, ignore_errors=True)
 
 
 def _clear(folder: Path) -> None:

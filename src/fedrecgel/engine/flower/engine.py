@@ -96,8 +96,8 @@ class FlowerEngine:
         self._finished = int(state["rounds"])
 
     def population(self) -> Ids:
-        """Everybody on a node that was ever here."""
-        return self._roster.population()
+        """Everybody on a node that was ever here; if a round is repeated after a kill, those of the first time."""
+        return self._roster.bindings.begin(self._asking.run.name, self._finished, self._roster.population())
 
     def train(self, server: Server, cohort: Ids, round: int) -> Trained:
         """Let the nodes train their clients, and take in every answer that passes the gate.
@@ -263,7 +263,7 @@ class FlowerEngine:
             return (ids, above, tied), len(asked)
 
         about = {"round": self._finished, "held_out": held_out, "against": against}
-        everyone = self.population()
+        everyone = self._roster.population()
         down = self.method.broadcast(server, everyone)
         answers = self._asking.ask("rank", about, {}, down, everyone, judge, lambda n_clients: 24 * n_clients)
         ids, above, tied = (torch.cat(parts) for parts in zip(*answers.in_order(), strict=True))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from pathlib import Path
 from time import time
 
@@ -19,7 +18,7 @@ from filelock import FileLock
 from fedrecgel.engine.flower.policy import Policy
 from fedrecgel.engine.flower.wire import Letter
 from fedrecgel.errors import PolicyError, StorageError
-from fedrecgel.storage import write_text
+from fedrecgel.storage import digest_of, write_text
 
 FILE = "ledger.json"
 DAY = 86_400.0
@@ -36,8 +35,8 @@ class Entry:
     settings: str
     """Fingerprint of the run's settings: with them and the round, the node's draws are given."""
     round: int
-    users: str
-    """A hash of the users it named."""
+    asked: str
+    """A hash of the users it named and of what they were to download."""
 
 
 def spend(folder: Path, policy: Policy, kind: str, letter: Letter, settings: str) -> None:
@@ -62,22 +61,25 @@ def _entry(kind: str, letter: Letter, settings: str) -> Entry:
     budget = "rounds"
     if kind == "rank":
         budget = "full_rankings" if letter.about["against"] == "catalogue" else "rankings"
-    users = sha256(json.dumps(sorted(letter.tensors["ids"].tolist())).encode()).hexdigest()
-    return Entry(time(), budget, settings, int(letter.about["round"]), users)
+    # A round that is repeated may have fewer others in its cohort.
+    asked = {name: value for name, value in letter.tensors.items() if name != "cohort"}
+    return Entry(time(), budget, settings, int(letter.about["round"]), digest_of(asked))
 
 
 def _spend(place: Path, policy: Policy, new: Entry) -> None:
-    known = [entry for entry in _read(place) if entry.at > new.at - policy.days * DAY]
+    recent = new.at - policy.days * DAY
+    # What was trained is never forgotten: the node's draws for it never change.
+    known = [entry for entry in _read(place) if entry.at > recent or entry.kind == "rounds"]
     alike = [entry for entry in known if entry.kind == new.kind]
     if new.kind == "rounds" and policy.min_users > 1:  # 1 hides nobody
         for entry in alike:
-            if (entry.settings, entry.round) == (new.settings, new.round) and entry.users != new.users:
+            if (entry.settings, entry.round) == (new.settings, new.round) and entry.asked != new.asked:
                 raise PolicyError(
-                    f"Round {new.round + 1} of these settings was answered for other users, and their sums could be "
-                    f"subtracted from each other. Start a run with another seed."
+                    f"Round {new.round + 1} of these settings was answered for other users or another model, and their "
+                    f"sums could be subtracted from each other. Start a run with another seed."
                 )
     limit = getattr(policy, new.kind)
-    if len(alike) >= limit:
+    if sum(entry.at > recent for entry in alike) >= limit:
         raise PolicyError(
             f"This node answers {limit} letters of this kind in {policy.days:g} days (policy.{new.kind}), and has. "
             f"Wait, or raise the limit in the file that --policy names."

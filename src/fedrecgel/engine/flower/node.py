@@ -99,7 +99,7 @@ class Node:
         if policy is not None:
             policy.check_work(work.method, work.channel.name, work.fingerprint)
             if kind != "rank":
-                policy.check_cohort(work.method, letter.tensors["ids"], len(shard.users))
+                policy.check_cohort(work.method, letter.tensors["ids"], len(shard.users), redraws=work.sampling.redraw)
         problem = Problem(shard.split.n_users, shard.split.n_items, work.dtype)
         folder, rounds = shard.state / _folder_name(letter.about["run"]), _number(letter.about["round"])
         if kind == "prepare":
@@ -153,7 +153,7 @@ def _train(engine: LocalEngine, store: DiskStore, folder: Path, letter: Letter, 
     outgoing = Outgoing(engine.devices, setup, participant, secrets, weighted=not channel.server().readable)
     trained = engine.train_with(unpack_download(letter.tensors), asked, setup.round, outgoing)
     if policy is not None:
-        policy.check_sum(trained.n_answers)
+        policy.check_sum(trained.n_answers, len(asked))
     loss = None if trained.loss is None else float(trained.loss) * trained.n_answers
     about: dict[str, Any] = {"round": setup.round, "loss": loss, "refused": dict(trained.refused)}
     about["since"] = since(folder, setup.round)

@@ -81,8 +81,14 @@ class Policy:
                 f"{fingerprint}: `fedrecgel node policy CONFIG` prints a policy for a config."
             )
 
-    def check_cohort(self, method: Method, ids: Tensor, n_hosted: int) -> None:
+    def check_cohort(self, method: Method, ids: Tensor, n_hosted: int, *, redraws: bool) -> None:
         """Refuse to train so few users together that their sum tells of each.
+
+        Args:
+            method: what is trained.
+            ids: the users a letter names.
+            n_hosted: all users of this node.
+            redraws: whether negatives are drawn anew in every round.
 
         Raises:
             PolicyError: too few, somebody twice, or not all where sums of some could be subtracted from each other.
@@ -94,21 +100,29 @@ class Policy:
                 f"At least policy.min_users = {self.min_users} users of this node train together. It was asked for "
                 f"{len(ids)}."
             )
-        if method.draws_nothing and self.min_users > 1 and len(ids) != n_hosted:
+        if self.min_users == 1:  # hides nobody
+            return
+        if len(ids) < method.smallest_cohort:
+            raise PolicyError(
+                f"A sum of '{type(method).__name__}' hides its users from {method.smallest_cohort:,} on. It was asked "
+                f"for {len(ids):,}. Host more users, or set min_users = 1 in the file that --policy names."
+            )
+        fresh = method.samples_negatives and redraws and not method.draws_nothing
+        if not fresh and len(ids) != n_hosted:
             raise PolicyError(
                 f"Uploads of '{type(method).__name__}' are the same every time, so sums over some users could be "
                 f"subtracted from each other. All {n_hosted} users of this node take part, or none; it was asked for "
                 f"{len(ids)}."
             )
 
-    def check_sum(self, n_users: int) -> None:
-        """Refuse to send a sum over too few: what a server sends can make the uploads of the others useless.
+    def check_sum(self, n_users: int, n_asked: int) -> None:
+        """Refuse to send a sum over some of those asked: what a server sends decides whose uploads the gate drops.
 
         Raises:
-            PolicyError: too few are in it.
+            PolicyError: somebody is missing.
         """
-        if n_users < self.min_users:
+        if n_users != n_asked and self.min_users > 1:
             raise PolicyError(
-                f"A sum that leaves this node holds at least policy.min_users = {self.min_users} users. After the "
-                f"gate, {n_users} are left."
+                f"A sum that leaves this node holds all {n_asked} users it was asked for. After the gate, {n_users} "
+                f"are left, and sums with and without the others could be subtracted from each other."
             )
