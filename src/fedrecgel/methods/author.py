@@ -18,7 +18,7 @@ from fedrecgel.methods.base import (
     Upload,
     local_epochs,
 )
-from fedrecgel.methods.histories import FADING, Centralised, HistorySent
+from fedrecgel.methods.histories import FADING, Centralised, HistorySent, add_rows
 from fedrecgel.tables import NO_TABLE, PersonalTable, StackedTable, State
 from fedrecgel.tensors import Ids, Tensors
 
@@ -47,5 +47,6 @@ __all__ = [
     "State",
     "Tensors",
     "Upload",
+    "add_rows",
     "local_epochs",
 ]

@@ -18,7 +18,6 @@ from typing import ClassVar
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import embedding_bag
 
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import author as fed
@@ -58,9 +57,7 @@ class EASE(fed.Centralised):
         self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         """The sum of the own items' rows of B, each as heavy as its item is recent."""
-        weights, fading = down.shared["weights"], history.fade(self.decay, down.shared["weights"].dtype)
-        own = embedding_bag(history.items, weights, history.ptr[:-1], mode="sum", per_sample_weights=fading)
-        return own.gather(1, items)
+        return fed.add_rows(down.shared["weights"], history, self.decay).gather(1, items)
 
 
 def check_catalogue(method: str, n_items: int) -> None:

@@ -23,7 +23,6 @@ from msgspec import Meta
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 from torch import Tensor
-from torch.nn.functional import embedding_bag
 
 from fedrecgel.methods import author as fed
 from fedrecgel.methods.ease import check_catalogue
@@ -73,9 +72,7 @@ class GFCF(fed.Centralised):
         self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         """The own items' rows of the filter, each as heavy as its item is recent."""
-        rows, fading = down.shared["filter"], history.fade(self.decay, down.shared["filter"].dtype)
-        own = embedding_bag(history.items, rows, history.ptr[:-1], mode="sum", per_sample_weights=fading)
-        return own.gather(1, items)
+        return fed.add_rows(down.shared["filter"], history, self.decay).gather(1, items)
 
 
 def _strongest(r: CountMatrix, dim: int) -> Float[Tensor, "n k"]:

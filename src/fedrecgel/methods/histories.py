@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from fedrecgel.data.federation import ClientBatch
+from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import (
     ClientResult,
@@ -87,3 +91,9 @@ class Centralised(HistorySent):
     @abstractmethod
     def fit(self, seen: CountMatrix, shared: Tensors) -> Tensors:
         """New shared tensors from all histories, one row of counts per client, and the last ones."""
+
+
+def add_rows(table: Float[Tensor, "n n"], history: History, decay: float) -> Float[Tensor, "C n"]:
+    """The sum of the own items' rows of a table, each as heavy as its item is recent."""
+    fading = history.fade(decay, table.dtype)
+    return embedding_bag(history.items, table, history.ptr[:-1], mode="sum", per_sample_weights=fading)
