@@ -62,13 +62,18 @@ def test_the_printed_policy_is_the_default_and_can_be_read(tmp_path: Path, capsy
     assert all(f"\n{entry.name} = " in place.read_text() for entry in fields(Policy))
 
 
-def test_a_policy_for_one_run_can_be_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["node", "policy", "--set", "method.name=fedmf"]) == 0
+@pytest.mark.parametrize(("reference", "methods"), [("auto", ("fedmf",)), ("on", ("fedmf", "popularity"))])
+def test_a_policy_for_one_run_can_be_printed(
+    reference: str, methods: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ["--set", "method.name=fedmf", "--set", f"evaluation.reference={reference}"]
+    assert main(["node", "policy", *settings]) == 0
     place = tmp_path / "policy.toml"
     place.write_text(capsys.readouterr().out)
     policy = read_policy(str(place))
-    assert policy.methods == ("fedmf", "popularity")
-    run = from_dict({"method": {"name": "fedmf"}, "run": {"engine": "flower", "rounds": 7}})
+    assert policy.methods == methods, "counts of items leave for a row that is asked for, and for no other"
+    evaluation = {"reference": reference}
+    run = from_dict({"method": {"name": "fedmf"}, "run": {"engine": "flower", "rounds": 7}, "evaluation": evaluation})
     assert work_of(json.dumps(run.to_dict())).fingerprint == policy.runs[0]  # rounds have a limit of their own
 
 
