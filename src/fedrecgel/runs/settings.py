@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Set
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,26 @@ FREE_TO_CHANGE = CHANGE_NO_NUMBER | {
     ("flower", "lost_state"),
 }
 """Settings a resumed run may change: they do not alter the rounds already finished."""
+
+
+@dataclass(frozen=True)
+class _Method:
+    name: str
+
+
+@dataclass(frozen=True)
+class _Run:
+    seed: int
+    rounds: int
+
+
+@dataclass(frozen=True)
+class _Sections:
+    """What every config.toml has, whichever version wrote it."""
+
+    data: dict[str, Any]
+    method: _Method
+    run: _Run
 
 
 def settings_fingerprint(settings: Settings, free: Set[tuple[str, str]], *more: object) -> str:
@@ -74,14 +95,16 @@ def difference(
 
 
 def read_settings(path: Path) -> dict[str, dict[str, Any]]:
-    """The sections of a config that this package wrote; their keys are not checked.
+    """The sections of a config that this package wrote; of their keys only those that tell runs apart are checked.
 
     Raises:
         RunFolderError: the file is damaged or something else.
     """
     try:
-        return msgspec.convert(read_toml(path), dict[str, dict[str, Any]])
+        found = msgspec.convert(read_toml(path), dict[str, dict[str, Any]])
+        msgspec.convert(found, _Sections)
     except UNREADABLE as error:
         raise RunFolderError(
             f"'{path}' cannot be read: {error}. Restore it from a copy, or choose another --out."
         ) from error
+    return found
