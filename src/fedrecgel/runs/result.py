@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from fedrecgel.data.item_sets import ItemSets
@@ -22,6 +23,7 @@ from fedrecgel.tensors import Tensors
 
 TRAIN = ("train_ptr", "train_items", "train_counts")
 """A client's own training rows: kept with its private tensors, to score with and to leave out of recommendations."""
+Rows = npt.NDArray[Any]
 RECENCY = "train_recency"
 """The order of these rows, where the data have one."""
 
@@ -152,11 +154,19 @@ def open_run(path: str | Path) -> Result:
     try:
         ptr, items, counts = (clients.pop(name).numpy() for name in TRAIN)
         recency = clients.pop(RECENCY).numpy() if RECENCY in clients else None
+        _check_rows(ptr, items, counts, len(catalogue.item_ids), len(people.user_ids))
         train, private = ItemSets(len(catalogue.item_ids), ptr, items, counts, recency), State.unpack(clients)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise RunFolderError(f"'{path}' should hold the tensors of one run. Found files of something else.") from error
     user_ids, item_ids = _names(people.user_ids), _names(catalogue.item_ids)
     return Result(config, summary, history, shared, private, train, user_ids, item_ids, ranks)
+
+
+def _check_rows(ptr: Rows, items: Rows, counts: Rows, n_items: int, n_users: int) -> None:
+    """Refuse rows that are not those of these users and items: files of earlier versions have no checksum."""
+    whole = len(ptr) == n_users + 1 and ptr[0] == 0 and ptr[-1] == len(items) == len(counts)
+    if not whole or bool((np.diff(ptr) < 0).any()) or bool(((items < 0) | (items >= n_items)).any()):
+        raise ValueError("its training rows do not fit its users and items")
 
 
 def _names(ids: list[int | str]) -> list[int] | list[str]:
