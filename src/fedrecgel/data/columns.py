@@ -14,20 +14,23 @@ import pyarrow.compute as pc
 from fedrecgel.errors import DataError
 
 ITEM_IDS = (
-    *("movieid", "filmid", "productid", "bookid", "articleid", "newsid", "songid", "trackid", "artistid", "videoid"),
-    *("gameid", "animeid", "businessid", "poiid", "contentid", "asin", "parentasin", "isbn", "sku"),
+    *("movie_id", "film_id", "product_id", "book_id", "article_id", "news_id", "song_id", "track_id", "artist_id"),
+    *("video_id", "game_id", "anime_id", "business_id", "poi_id", "content_id", "asin", "parent_asin", "isbn", "sku"),
 )
 ALIASES = {
-    "user": (("user", "userid", "uid"), ("customerid", "memberid", "visitorid", "reviewerid", "accountid")),
-    "item": (("item", "itemid", "iid"), ITEM_IDS),
+    "user": (("user", "user_id", "uid"), ("customer_id", "member_id", "visitor_id", "reviewer_id", "account_id")),
+    "item": (("item", "item_id", "iid"), ITEM_IDS),
     "timestamp": (
         ("timestamp", "time", "ts", "date", "datetime"),
-        ("unixtime", "unixtimestamp", "eventtime", "eventtimestamp", "createdat", "unixreviewtime"),
+        ("unix_time", "unix_timestamp", "event_time", "event_timestamp", "created_at", "unix_review_time"),
     ),
-    "rating": (("rating", "score", "weight"), ("stars", "overall", "bookrating")),
-    "title": (("title",), ("itemtitle",), ("movietitle",), ("producttitle",), ("booktitle",), ("itemname",)),
+    "rating": (("rating", "score", "weight"), ("stars", "overall", "book_rating")),
+    "title": (("title",), ("item_title",), ("movie_title",), ("product_title",), ("book_title",), ("item_name",)),
 }
-"""Names of each role without case, spaces, `_` and `-`; a later group counts only where an earlier one has no match."""
+"""Names of each role, in any case and with or without spaces, `_` and `-`.
+
+A later group counts only where an earlier one has no match.
+"""
 REQUIRED = ("user", "item")
 NO_TIME = np.iinfo(np.int64).min
 """How NumPy and pandas store a missing time; its opposite does not fit 64 bits, so it cannot be ordered, either."""
@@ -99,7 +102,7 @@ def choose_columns(found: list[str], names: ColumnNames = BY_NAME, where: str = 
 
 
 def _plain(name: str) -> str:
-    """`user_id:token` (RecBole), `User-ID` and `userId` are the same name to a reader."""
+    """`user_id:token` (RecBole), User-ID and userId are the same name to a reader."""
     return re.sub(r"[\s_-]", "", re.sub(r":\w+$", "", name.strip())).lower()
 
 
@@ -110,7 +113,7 @@ def _find(found: list[str], role: str, given: str | None, where: str) -> str | N
         if found.count(given) > 1:
             raise DataError(f"{where} should have one column '{given}' (data.{role}). Found {found.count(given)}.")
         return given
-    groups = ([name for name in found if _plain(name) in group] for group in ALIASES[role])
+    groups = ([name for name in found if _plain(name) in map(_plain, group)] for group in ALIASES[role])
     matches = next(filter(None, groups), [])
     if len(matches) > 1:
         raise DataError(
