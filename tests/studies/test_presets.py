@@ -34,7 +34,7 @@ def test_published_takes_the_radii_of_the_data_set_and_nothing_else(configs: Pat
 @pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if "released" in kind.variants])
 def test_published_settings_do_not_follow_the_defaults(name: str, tmp_path: Path) -> None:
     """Those that repeat a paper start from `released`, the files of this repository too."""
-    wanted = asdict(METHODS[name](**METHODS[name].variants["released"]))
+    wanted = asdict(METHODS[name](**METHODS[name].variants["released"]))  # type: ignore[arg-type]
     found = Presets(tmp_path).origin("demo", name, "published", 0).config.method
     assert (found.variant, asdict(found.build())) == ("released", wanted)
     files = [path for path in Path("configs").rglob("*.toml") if f'name = "{name}"' in path.read_text()]

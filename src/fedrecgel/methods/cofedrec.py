@@ -35,7 +35,12 @@ from fedrecgel.models.linear import alternate, linear_scores, linear_start
 from fedrecgel.numerics.cluster import elbow, kmeans
 
 UNLABELLED = -1
-RELEASED: Mapping[str, object] = {"fraction": 1.0, "dim": 32, "lr": 0.1, "lr_eta": 80.0, "batch_size": 256} | {
+RELEASED: dict[str, object] = {
+    "fraction": 1.0,
+    "dim": 32,
+    "lr": 0.1,
+    "lr_eta": 80.0,
+    "batch_size": 256,
     "epochs": 1,
     "clusters": 30,
     "restarts": 10,

@@ -31,7 +31,11 @@ from fedrecgel.models.factors import Walk
 
 INIT = 0.01
 """Standard deviation of the start, or the start itself."""
-RELEASED: Mapping[str, object] = {"fraction": 1.0, "dim": 32, "lr": 0.05, "server_lr": 1.0} | {
+RELEASED: dict[str, object] = {
+    "fraction": 1.0,
+    "dim": 32,
+    "lr": 0.05,
+    "server_lr": 1.0,
     "reg_user": 1e-4,
     "reg_item": 1e-4,
     "updates": "each",

@@ -39,7 +39,11 @@ from fedrecgel.models.neumf import NeuMF
 from fedrecgel.numerics.optim import adam_moments, client_adam
 
 Optimiser = Literal["adam", "sgd"]
-RELEASED: Mapping[str, object] = {"fraction": 0.1, "model": "neumf", "gmf_dim": 32, "mlp_dim": 128} | {
+RELEASED: dict[str, object] = {
+    "fraction": 0.1,
+    "model": "neumf",
+    "gmf_dim": 32,
+    "mlp_dim": 128,
     "user_optimiser": "adam",
     "user_lr": 0.1,
     "server_optimiser": "adam",

@@ -36,7 +36,12 @@ from fedrecgel.numerics.optim import AdamState, active_adam, fresh_adam
 
 TABLES, SHARED = NeuMF.tables, frozenset({*NeuMF.tables, *NeuMF.network})
 
-RELEASED: Mapping[str, object] = {"fraction": 0.1, "gmf_dim": 32, "mlp_dim": 128, "lr": 1e-3, "user_lr": 0.1} | {
+RELEASED: dict[str, object] = {
+    "fraction": 0.1,
+    "gmf_dim": 32,
+    "mlp_dim": 128,
+    "lr": 1e-3,
+    "user_lr": 0.1,
     "epochs": 2,
     "batch_size": 128,
     "aggregation": "mf",

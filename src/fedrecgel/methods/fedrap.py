@@ -32,7 +32,11 @@ from fedrecgel.methods import author as fed
 from fedrecgel.models.linear import linear_scores, linear_start
 from fedrecgel.numerics.losses import bce
 
-RELEASED: Mapping[str, object] = {"fraction": 1.0, "dim": 32, "lr_network": 0.5, "lr_items": 200.0} | {
+RELEASED: dict[str, object] = {
+    "fraction": 1.0,
+    "dim": 32,
+    "lr_network": 0.5,
+    "lr_items": 200.0,
     "round_decay": 0.97,
     "batch_decay": 0.95,
     "weight_decay": 1e-4,

@@ -41,7 +41,12 @@ NO_GUIDE = 0
 """The place of the empty guide of clients that never took part; the others have one each, in order of first use."""
 BLOCK = 1 << 21
 """Entries of tables the server handles at once: as many as stay in the cache."""
-RELEASED: Mapping[str, object] = {"fraction": 1.0, "dim": 32, "layers": (32, 16, 8), "lr": 0.1, "lr_eta": 80.0} | {
+RELEASED: dict[str, object] = {
+    "fraction": 1.0,
+    "dim": 32,
+    "layers": (32, 16, 8),
+    "lr": 0.1,
+    "lr_eta": 80.0,
     "reg": 1.0,
     "batch_size": 256,
     "epochs": 1,

@@ -42,7 +42,12 @@ GLOBAL = 0
 """The model every user has; models 1 … K belong to clusters, and a user not clustered yet has label 0."""
 DECAY_BATCH = 1024
 """The released code divides its weight decay by this batch size, whatever the batch is."""
-RELEASED: Mapping[str, object] = {"fraction": 0.1, "dim": 32, "lr": 1e-2, "user_lr": 1e-2, "local_lr": 1e-2} | {
+RELEASED: dict[str, object] = {
+    "fraction": 0.1,
+    "dim": 32,
+    "lr": 1e-2,
+    "user_lr": 1e-2,
+    "local_lr": 1e-2,
     "decay": 1e-5,
     "clusters": 5,
 }

@@ -29,7 +29,7 @@ from torch import Tensor
 from fedrecgel.methods import author as fed
 from fedrecgel.models.linear import alternate, linear_scores, linear_start
 
-RELEASED: Mapping[str, object] = {"fraction": 1.0, "dim": 32, "lr": 0.1, "lr_eta": 80.0, "batch_size": 256, "epochs": 1}
+RELEASED: dict[str, object] = {"fraction": 1.0, "dim": 32, "lr": 0.1, "lr_eta": 80.0, "batch_size": 256, "epochs": 1}
 """Settings of the released code."""
 
 
