@@ -262,6 +262,8 @@ class Training:
             user_ids=data.user_ids,
             item_ids=data.item_ids,
             ranks=RankFile(test_fingerprint(self.split), ranks),
+            observed=self.split.observed,
+            item_titles=data.item_titles,
         )
 
     def _return_to(self, round: int) -> None:
