@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from fedrecgel.channels.registry import CHANNELS
 from fedrecgel.cli.common import INTERRUPTED, add_set_option, config_of, describe_fields, writable
 from fedrecgel.cli.progress import Progress
 from fedrecgel.cli.table import result_table
@@ -46,7 +47,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the raw files of named data sets")
     parser.add_argument("--device", metavar="DEV", help="cpu, cuda, cuda:1, mps")
     parser.add_argument("--engine", metavar="NAME", help="where the clients live: local, flower")
-    parser.add_argument("--channel", metavar="NAME", help="between devices and server: plain, or bfv (encrypted)")
+    parser.add_argument("--channel", metavar="NAME", help=f"between devices and server: {', '.join(CHANNELS)}")
     add_set_option(parser)
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run, to the same bits")
     parser.add_argument("--tensorboard", action="store_true", help="also log to RUN/tensorboard (extra 'report')")

@@ -35,7 +35,7 @@ from fedrecgel.numerics.least_squares import LeastSquares
 from fedrecgel.numerics.mixtures import GRID, GRID_WITH_PAIRS, Mixture, choose_best
 from fedrecgel.numerics.own_rows import OwnRows
 from fedrecgel.numerics.spectral_scores import Scorer, damping
-from fedrecgel.numerics.spectrum import nystrom, orthonormal
+from fedrecgel.numerics.spectrum import nearest_gram, nystrom, orthonormal
 from fedrecgel.tensors import Factors
 
 USER_POWER = 0.25
@@ -253,11 +253,14 @@ class Spectra(fed.Method):
         shared = dict(server.shared)
         match turn.stage:
             case Stage.COUNTS:
-                shared["counts"], kept["all_counts"] = (part.clone() for part in sums["counts"].mT.unsqueeze(2))
+                shared["counts"], kept["all_counts"] = (
+                    part.clamp(min=0)
+                    for part in sums["counts"].mT.unsqueeze(2)  # noise of a channel may be below
+                )
             case Stage.SPECTRUM:
                 shared |= self._spectral_step(shared, sums["spectrum"], turn)
             case Stage.FACTORS:
-                terms = sums["targets"], sums["gram"], sums["weighted_gram"]
+                terms = sums["targets"], nearest_gram(sums["gram"]), nearest_gram(sums["weighted_gram"])
                 stepped = self._least_squares.step_items(
                     shared["items"], shared["counts"], terms, float(n_clients), self.step
                 )
