@@ -42,7 +42,8 @@ def nearest_gram(matrix: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
     values, vectors = torch.linalg.eigh((matrix + matrix.mT) / 2)
     if values[0] >= -FLOOR * values[-1].abs():
         return matrix
-    return (vectors * values.clamp(min=0)) @ vectors.mT
+    nearest: Tensor = (vectors * values.clamp(min=0)) @ vectors.mT
+    return nearest
 
 
 @dataclass(frozen=True, eq=False)
