@@ -11,6 +11,10 @@ from fedrecgel.methods.base import Method, Server
 from fedrecgel.tensors import Ids
 
 
+Rule = Callable[[Ids, int], Ids | None]
+"""From the clients that can be drawn and the round to a channel's choice among them; None leaves it to the method."""
+
+
 class Round(NamedTuple):
     """A finished round."""
 
@@ -21,22 +25,12 @@ class Round(NamedTuple):
 
 
 def run(
-    method: Method,
-    engine: Engine,
-    server: Server,
-    rounds: int,
-    draws: Draws,
-    start: int = 0,
-    draw: Callable[[Ids, int], Ids | None] = lambda population, t: None,
+    method: Method, engine: Engine, server: Server, rounds: int, draws: Draws, start: int = 0, draw: Rule | None = None
 ) -> Iterator[Round]:
-    """Yield after every round; logging, evaluation and checkpoints are the caller's loop.
-
-    A channel may `draw` the cohort itself; else the method does.
-    """
+    """Yield after every round; logging, evaluation and checkpoints are the caller's loop."""
     for t in range(start, rounds):
-        population = engine.population()
-        drawn = draw(population, t)
-        cohort = method.cohort(server, population, t, draws) if drawn is None else drawn
+        drawn = draw(engine.population(), t) if draw else None
+        cohort = method.cohort(server, engine.population(), t, draws) if drawn is None else drawn
         trained = engine.train(server, cohort, t)
         server = method.server_update(server, trained.inbox, t, draws)
         yield Round(t, server, cohort, trained)
