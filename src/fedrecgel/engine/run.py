@@ -10,7 +10,6 @@ from fedrecgel.engine.base import Engine, Trained
 from fedrecgel.methods.base import Method, Server
 from fedrecgel.tensors import Ids
 
-
 Rule = Callable[[Ids, int], Ids | None]
 """From the clients that can be drawn and the round to a channel's choice among them; None leaves it to the method."""
 
