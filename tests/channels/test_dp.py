@@ -322,7 +322,7 @@ def test_what_does_not_fit_is_refused(settings: dict[str, Any], message: str) ->
 
 
 def test_a_method_whose_rounds_do_not_fit_is_refused_before_it_starts() -> None:
-    with pytest.raises(ConfigError, match=r"'spectra' needs 11 rounds .* allows \d"):
+    with pytest.raises(ConfigError, match=r"'spectra' needs \d+ rounds .* allows \d"):
         fr.train("spectra", SPLIT, run={"channel": "dp"}, dp={"noise_multiplier": 1.0})
 
 

@@ -256,8 +256,8 @@ class Spectra(fed.Method):
         shared = dict(server.shared)
         match turn.stage:
             case Stage.COUNTS:
-                counts = sums["counts"].clamp(min=0)  # with noise of a channel some would be below
-                fewer, everything = (part.mT.unsqueeze(2) for part in counts.chunk(2, 1))
+                found = sums["counts"].clamp(min=0).chunk(2, 1)  # noise of a channel may be below
+                fewer, everything = (part.mT.unsqueeze(2) for part in found)
                 kept |= {f"all_{name}": column.clone() for name, column in zip(COUNTED, everything, strict=True)}
                 shared |= {name: column.clone() for name, column in zip(COUNTED, fewer, strict=True)}
             case Stage.SPECTRUM:
