@@ -37,8 +37,9 @@ def _(method: FedNCF) -> bool:
 
 
 def _joint(method: FedNCF) -> bool:
-    """Whether both gradients are taken at once, as the kernel does, and every client counts the same."""
-    return method.weighting == "uniform" and getattr(method, "order", "joint") == "joint"
+    """Whether both gradients are taken at once, in one ball, as the kernel does, and every client counts the same."""
+    one_ball = getattr(method, "balls", "client") == "client"
+    return method.weighting == "uniform" and getattr(method, "order", "joint") == "joint" and one_ball
 
 
 @has_kernel.register

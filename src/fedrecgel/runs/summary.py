@@ -14,6 +14,7 @@ import torch
 from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.methods import method_label
 from fedrecgel.runs.config import Config
+from fedrecgel.runs.health import health_of
 from fedrecgel.runs.reference import WITHHELD, has_reference, reference_sends
 
 if TYPE_CHECKING:
@@ -80,7 +81,10 @@ def summarise(
                 training.method.leaves_device() | ALSO_LEAVES[config.run.engine] | reference_sends(config)
             ),
         },
-        "warnings": warnings_of(config),
+        "warnings": [
+            *warnings_of(config),
+            *health_of(history, reported, split.n_users, f"HR@{max(config.evaluation.ks)}"),
+        ],
         "versions": {
             "fedrecgel": version("fedrecgel"),
             "torch": torch.__version__,
