@@ -17,7 +17,7 @@ from msgspec import Meta
 from fedrecgel.channels.base import Channel
 from fedrecgel.channels.registry import CHANNELS, channel_sections
 from fedrecgel.data.federation import SamplingSettings
-from fedrecgel.data.load import DataSettings
+from fedrecgel.data.load import DataSettings, data_label
 from fedrecgel.data.split import SplitSettings
 from fedrecgel.engine.flower.settings import FlowerSettings
 from fedrecgel.engine.gate import GateSettings
@@ -120,7 +120,7 @@ class Config:
     @property
     def default_out(self) -> Path:
         """runs/<dataset>-<method>-s<seed>."""
-        return Path("runs") / f"{Path(self.data.name).stem}-{method_label(self.method.name)}-s{self.run.seed}"
+        return Path("runs") / f"{data_label(self.data.name)}-{method_label(self.method.name)}-s{self.run.seed}"
 
     def channel(self) -> Channel:
         """The channel with its settings."""
