@@ -44,7 +44,8 @@ def _joint(method: FedNCF) -> bool:
 
 @has_kernel.register
 def _(method: FedMF) -> bool:
-    return type(method) is FedMF and method.updates == "each" and factors.available(method.dim)
+    walks = method.updates == "each" and method.catalogue == 0
+    return type(method) is FedMF and walks and factors.available(method.dim)
 
 
 @has_kernel.register
