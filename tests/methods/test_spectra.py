@@ -24,7 +24,7 @@ from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import spectra
-from fedrecgel.methods.base import Need, Problem, Server, Upload
+from fedrecgel.methods.base import Need, Server, Upload
 from fedrecgel.methods.spectra import Spectra, Stage
 from fedrecgel.runs.config import from_dict
 from fedrecgel.runs.training import train_config
@@ -199,6 +199,23 @@ def test_a_sum_must_cover_far_more_clients_than_the_rank() -> None:
     assert Spectra(rank=16).smallest_cohort == 1000
 
 
-def test_pairs_of_many_items_are_refused() -> None:
-    with pytest.raises(ConfigError, match="at most 30,000 items"):
-        Spectra(pairs=True).init_server(Problem(5, 30_001), Draws(0))
+def test_pairs_of_many_items_are_hashed() -> None:
+    method = Spectra(pairs=True)
+    assert method.pair_cells(30_000) is None
+    assert method.pair_cells(30_001) == (1 << 22) // 30_001
+    assert Spectra(pairs=True, sketch=True).pair_cells(2_000) == (1 << 22) // 2_000
+
+
+def test_hashed_pairs_with_room_for_all_score_as_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spectra, "CELLS", 80 * 1024)
+    exact, hashed = Spectra(**SMALL, pairs=True), Spectra(**SMALL, pairs=True, sketch=True)
+    weights = {"mixture": torch.tensor([0.0, 0, 0, 1, 1, 0.5, 0], dtype=torch.float64)}  # pairs alone
+    found = []
+    for method in (exact, hashed):
+        server = trained(method, SPLIT)
+        found.append(scores_of(method, replace(server, shared={**server.shared, **weights}), SPLIT))
+    known = torch.zeros_like(found[0], dtype=torch.bool)
+    for client in range(30):
+        known[client, SPLIT.train.items[SPLIT.train.ptr[client] : SPLIT.train.ptr[client + 1]]] = True
+    exact_scores, hashed_scores = (scores[~known] for scores in found)
+    assert float(torch.corrcoef(torch.stack([exact_scores, hashed_scores]))[0, 1]) > 0.95
