@@ -171,6 +171,20 @@ def test_a_user_who_was_never_asked_is_served_from_a_history() -> None:
     torch.testing.assert_close(found[0], scores_of(method, server, SPLIT)[0])
 
 
+def test_shares_of_own_items_sum_to_the_score() -> None:
+    """Up to a constant of each user, which the standardisation takes off, and what popularity adds for everybody."""
+    method, ids = Spectra(**SMALL), torch.arange(30)
+    server = trained(method, SPLIT)
+    alone = {"mixture": torch.tensor([0.4, 0.6, 0, 0, 0.3, 0.5, 0], dtype=torch.float64)}
+    server = replace(server, shared={**server.shared, **alone})
+    history, everything = History(SPLIT.train, ids), torch.arange(80).expand(30, -1)
+    shares = method.explain(method.broadcast(server, ids), history, everything)
+    assert shares.shape[2] == history.pad()[0].shape[1]
+    assert not shares[~history.pad()[1][:, None].expand_as(shares)].any()
+    rest = shares.sum(2) - scores_of(method, server, SPLIT)
+    torch.testing.assert_close(rest, rest[:, :1].expand_as(rest), rtol=0, atol=1e-9)
+
+
 def test_before_the_first_sums_it_is_popularity() -> None:
     method, engine = Spectra(**SMALL), engine_of(Spectra(**SMALL), SPLIT)
     server = method.init_server(problem_of(SPLIT), Draws(0))

@@ -27,13 +27,12 @@ from typing import ClassVar, NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import embedding_bag
 
 from fedrecgel.methods import author as fed
 from fedrecgel.numerics.least_squares import LeastSquares
 from fedrecgel.numerics.mixtures import GRID, GRID_WITH_PAIRS, Mixture, choose_best
 from fedrecgel.numerics.own_rows import OwnRows
-from fedrecgel.numerics.pair_sketch import PairSketch
+from fedrecgel.numerics.pair_sketch import pair_rows
 from fedrecgel.numerics.spectral_scores import Scorer, damping
 from fedrecgel.numerics.spectrum import nystrom, orthonormal
 from fedrecgel.tensors import Factors
@@ -215,7 +214,7 @@ class Spectra(fed.Method):
                 columns = [column for some in (own, everything) for column in (some.x, some.fade(FADE), some.weigh())]
                 rows["counts"] = torch.stack(columns, 2)
             case Stage.SPECTRUM:
-                rows["spectrum"] = self._spectral_rows(own, down.shared)
+                rows["spectrum"] = down.derive(self._scorer).spectral_rows(own)
             case Stage.FACTORS:
                 scorer = down.derive(self._scorer)
                 weights = own.weigh()
@@ -225,25 +224,12 @@ class Spectra(fed.Method):
                 weighted = weights.sum(1)[:, None, None] * user
                 dense |= {"gram": Factors(user, user), "weighted_gram": Factors(weighted, user)}
             case Stage.PAIRS:
-                rows["pairs"] = self._pair_rows(own, down.shared["counts"])
+                counts = down.shared["counts"]
+                rows["pairs"] = pair_rows(own, counts, self.pair_cells(len(counts)))
             case Stage.VOTE:
                 votes = down.derive(self._scorer).votes(own, everything.items_at(held), self.grid)
                 dense["votes"] = votes * held.any(1)[:, None]
         return fed.ClientResult(private, fed.Upload(batch.ids, dense, rows, own.items, ones))
-
-    def _spectral_rows(self, own: OwnRows, shared: fed.Tensors) -> Float[Tensor, "C H k"]:
-        """a_uᵀ (a_u Q) on the own items (Eq. 1)."""
-        a = own.weigh() * damping(shared["counts"])[own.items]
-        projected = embedding_bag(own.items, shared["vectors"], per_sample_weights=a, mode="sum")
-        return a[:, :, None] * projected[:, None]
-
-    def _pair_rows(self, own: OwnRows, counts: Float[Tensor, "n 1"]) -> Float[Tensor, "C H w"]:
-        """m_u^-2a x_uᵀ x_u on the own items, each pair in a column of its own or hashed (Eq. 11)."""
-        cells = self.pair_cells(len(counts))
-        if cells is not None:
-            return PairSketch(counts, cells).rows(own, own.weigh().square())
-        all_items = own.x.new_zeros(len(own.x), len(counts)).scatter_add_(1, own.items, own.weigh())
-        return own.weigh()[:, :, None] * all_items[:, None]
 
     def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """Add this round's part; when the sum is complete, take the stage's step.
@@ -299,6 +285,11 @@ class Spectra(fed.Method):
         """The mixture that was chosen, from the own rows alone (Eq. 7)."""
         own = OwnRows.of(history, down.shared["vectors"].dtype)
         return down.derive(self._scorer).score(own, Mixture(*down.shared["mixture"].tolist()), items)
+
+    def explain(self, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M H"]:
+        """How much each own item, in the order of `history.pad`, speaks for each of these; popularity has no share."""
+        own = OwnRows.of(history, down.shared["vectors"].dtype)
+        return down.derive(self._scorer).shares(own, Mixture(*down.shared["mixture"].tolist()), items)
 
     def _scorer(self, shared: fed.Tensors) -> Scorer:
         return Scorer(shared, self._least_squares)

@@ -59,3 +59,12 @@ class PairSketch:
             mixed = mixed * multiplier
             mixed = mixed ^ ((mixed >> 31) & 0x1FFFFFFFF)  # the shift of a number without a sign
         return ((mixed >> 1) & 0x3FFFFFFFFFFFFFFF) % self.width, (1 - 2 * (mixed & 1)).to(self.counts.dtype)
+
+
+def pair_rows(own: OwnRows, counts: Float[Tensor, "n 1"], cells: int | None) -> Float[Tensor, "C H w"]:
+    """m_u^-2a x_uᵀ x_u on the own items; each pair has a column of its own, or is hashed into so many (Eq. 11)."""
+    weights = own.weigh()
+    if cells is not None:
+        return PairSketch(counts, cells).rows(own, weights.square())
+    everything = weights.new_zeros(len(weights), len(counts)).scatter_add_(1, own.items, weights)
+    return weights[:, :, None] * everything[:, None]

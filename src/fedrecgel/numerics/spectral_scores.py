@@ -69,6 +69,12 @@ class Scorer:
         """Those of eigenvectors and of item vectors."""
         return Spread.of(self.shared["vectors"]), Spread.of(self.items)
 
+    def spectral_rows(self, own: OwnRows) -> Float[Tensor, "C H k"]:
+        """a_uᵀ (a_u Q) on the own items (Eq. 1)."""
+        a = own.weigh() * self.damping[own.items]
+        projected = embedding_bag(own.items, self.shared["vectors"], per_sample_weights=a, mode="sum")
+        return a[:, :, None] * projected[:, None]
+
     @property
     def has_pairs(self) -> bool:
         """Whether co-occurrences are known, exactly or hashed."""
@@ -83,6 +89,19 @@ class Scorer:
         if self.has_pairs:
             scores += mixture.pairs * self._pair_scores(own, mixture).gather(1, items)
         return scores
+
+    def shares(self, own: OwnRows, mixture: Mixture, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M H"]:
+        """What each own item adds to w_L z(L) + w_A z(A) of these items; over own items they sum to it, up to means."""
+        weights, y = own.weigh(mixture.decay), self.items[own.items] * own.x[:, :, None]
+        left, right = self.factorisation.system(weights, y, self.gram, len(self.items))
+        folded = torch.cholesky_solve(right.mT, left).mT
+        filtered = self._damped(own, mixture)[:, :, None] * self.shared["vectors"][own.items] * self._response(mixture)
+        found = torch.zeros(*items.shape, own.items.shape[1], dtype=y.dtype, device=y.device)
+        parts = (mixture.filter, filtered, "vectors"), (mixture.factors, folded, "items")
+        for (weight, terms, table), spread in zip(parts, self.spreads, strict=True):
+            _, scale = spread.measure(terms.sum(1))
+            found += weight * scale[:, :, None] * (self.shared[table][items].to(y.dtype) @ terms.to(y.dtype).mT)
+        return found.to(own.x.dtype)
 
     def votes(self, own: OwnRows, target: Int[Tensor, " C"], grid: tuple[Mixture, ...]) -> Float[Tensor, "C g"]:
         """What each mixture gains by the rank it gives the target, a few clients at a time (Eq. 10)."""
@@ -115,12 +134,20 @@ class Scorer:
         return torch.cat(found, 1)
 
     def _filter(self, own: OwnRows, mixture: Mixture) -> tuple[Float[Tensor, "C k"], Float[Tensor, "C 1"]]:
-        """What eigenvectors are multiplied by: w_H x_u D^-b V h(σ), h(σ) = σ / (σ + r σ_1), standardised (Eq. 8)."""
-        weights = own.fade(mixture.decay) * self.damping[own.items]
+        """What eigenvectors are multiplied by: φ x_u D^-b V h(σ), standardised (Eq. 8)."""
+        query = embedding_bag(
+            own.items, self.shared["vectors"], per_sample_weights=self._damped(own, mixture), mode="sum"
+        )
+        return self.spreads[0].standardise(query * self._response(mixture))
+
+    def _damped(self, own: OwnRows, mixture: Mixture) -> Float[Tensor, "C H"]:
+        """φ x_u D^-b."""
+        return own.fade(mixture.decay) * self.damping[own.items]
+
+    def _response(self, mixture: Mixture) -> Float[Tensor, " k"]:
+        """h(σ) = σ / (σ + r σ_1)."""
         values, largest = self.shared["values"], self.shared["values"][0]
-        response = values / torch.where(largest > 0, values + mixture.strength * largest, 1)
-        query = embedding_bag(own.items, self.shared["vectors"], per_sample_weights=weights, mode="sum")
-        return self.spreads[0].standardise(query * response)
+        return values / torch.where(largest > 0, values + mixture.strength * largest, 1)
 
     def _fold_in(self, own: OwnRows, mixture: Mixture) -> tuple[Float[Tensor, "C d"], Float[Tensor, "C 1"]]:
         """What item vectors are multiplied by: p_u, standardised (Eq. 9)."""
@@ -128,8 +155,8 @@ class Scorer:
         return self.spreads[1].standardise(user.to(own.x.dtype))
 
     def _pair_scores(self, own: OwnRows, mixture: Mixture) -> Float[Tensor, "C n"]:
-        """w_H x_u D^-2b C D^-b, standardised (Eq. 12)."""
-        weights = own.fade(mixture.decay) * self.damping[own.items].square()
+        """φ x_u D^-2b C D^-b, standardised (Eq. 12)."""
+        weights = self._damped(own, mixture) * self.damping[own.items]
         if "pairs" in self.shared:
             together = embedding_bag(own.items, self.shared["pairs"], per_sample_weights=weights, mode="sum")
         else:
