@@ -37,13 +37,15 @@ def _(method: FedNCF) -> bool:
 
 
 def _joint(method: FedNCF) -> bool:
-    """Whether both gradients are taken at once, as the kernel does, and every client counts the same."""
-    return method.weighting == "uniform" and getattr(method, "order", "joint") == "joint"
+    """Whether both gradients are taken at once, in one ball, as the kernel does, and every client counts the same."""
+    one_ball = getattr(method, "balls", "client") == "client"
+    return method.weighting == "uniform" and getattr(method, "order", "joint") == "joint" and one_ball
 
 
 @has_kernel.register
 def _(method: FedMF) -> bool:
-    return type(method) is FedMF and method.updates == "each" and factors.available(method.dim)
+    walks = method.updates == "each" and method.catalogue == 0
+    return type(method) is FedMF and walks and factors.available(method.dim)
 
 
 @has_kernel.register
