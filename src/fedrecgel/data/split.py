@@ -122,7 +122,7 @@ def leave_one_out(interactions: Interactions, settings: SplitSettings | None = N
     observed = ItemSets.from_pairs(interactions.users, interactions.items, n_users, n_items)
     _check_room(interactions, observed, settings.candidates)
 
-    latest = _latest_first(interactions, settings)
+    latest = latest_first(interactions, settings)
     start = np.searchsorted(interactions.users[latest], np.arange(n_users))
     test_rows = latest[start]
     test = interactions.items[test_rows].astype(np.int64)
@@ -154,7 +154,7 @@ def leave_one_out(interactions: Interactions, settings: SplitSettings | None = N
     )
 
 
-def _latest_first(interactions: Interactions, settings: SplitSettings) -> npt.NDArray[np.int64]:
+def latest_first(interactions: Interactions, settings: SplitSettings) -> npt.NDArray[np.int64]:
     """Rows by user, each user's latest first."""
     rows = np.arange(len(interactions), dtype=np.int64)
     ties: str = settings.ties

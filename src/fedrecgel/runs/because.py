@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from fedrecgel.data.history import History
-from fedrecgel.data.item_sets import ItemSets
+from fedrecgel.data.item_sets import IntArray, ItemSets
 
 if TYPE_CHECKING:
     from fedrecgel.runs.recommend import Audience
@@ -34,7 +35,12 @@ def reasons(audience: Audience, user: int, items: Int[Tensor, " m"]) -> list[lis
     first, last = int(own.ptr[user]), int(own.ptr[user + 1])
     if audience.method.fold_in_rounds or not len(items) or last - first < 1:
         return [[] for _ in items]
-    falls = score_falls(audience, user, items)
+    explain = getattr(audience.method, "explain", None)
+    if explain is not None:  # a method that knows better: [C, M, H]
+        one = slice(user, user + 1)
+        falls = explain(audience.down.of(one), History(own, torch.tensor([user])), items[None])[0].mT
+    else:
+        falls = score_falls(audience, user, items)
     best = falls.topk(min(REASONS, len(falls)), dim=0)
     return [
         [int(own.items[first + place]) for place, fall in zip(places, values, strict=True) if fall > 0]
@@ -55,7 +61,7 @@ def score_falls(audience: Audience, user: int, items: Int[Tensor, " m"]) -> Floa
     return scores[:1] - scores[1:]
 
 
-def _histories(own: ItemSets, at: np.ndarray, kept: np.ndarray) -> ItemSets:
+def _histories(own: ItemSets, at: IntArray, kept: npt.NDArray[np.bool_]) -> ItemSets:
     """One history for each row of `kept`, with those of the entries `at`; recency stays what it was."""
     rows, places = np.nonzero(kept)
     ptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(kept)))])
