@@ -75,16 +75,16 @@ class Visit:
 
     def pick(self, text: str) -> None:
         """By keyboard: the first match of a search."""
-        turns = self.page.locator("#picks li").count() + 1
+        n_picks = self.page.locator("#picks li").count()
         self.page.locator("#search").focus()
         self.page.keyboard.type(text)
         self.page.keyboard.press("Enter")
-        self.page.wait_for_function(f"document.querySelectorAll('#picks li').length === {turns}")
+        self.page.locator("#picks li").nth(n_picks).wait_for()
         self.settle()
 
     def settle(self) -> None:
-        """Until what is shown belongs to what is picked: none of the own items is recommended."""
-        self.page.wait_for_function("document.documentElement.dataset.shown === document.documentElement.dataset.turn")
+        """Until what is shown belongs to what is picked."""
+        self.page.wait_for_selector("#list[aria-busy=false]", state="attached")
 
     def picks(self) -> list[str]:
         return self.read("#picks li", "item")

@@ -50,6 +50,11 @@ def label(case: object) -> str:
     return case if isinstance(case, str) else "-".join(f"{key}={value}" for key, value in dict(case).items())  # type: ignore[call-overload]
 
 
+def check_close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
+    """Equal up to a share of the largest, so that small scores are not equal by being small."""
+    assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
+
+
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
     write_bundle(small_run("spectra"), tmp_path / "bundle")
@@ -63,8 +68,8 @@ def test_scores_from_a_history_are_those_of_torch(name: str, options: dict[str, 
     for user in range(0, N_USERS, 7):
         me = Device(tmp_path / "bundle")
         me.add(history_of(run, user))
-        np.testing.assert_allclose(me.scores(), torch_scores(run, user), rtol=1e-5, atol=1e-5)
-        assert [pick.item for pick in me.recommend(5)] == [best.item for best in run.recommend(run.user_ids[user], k=5)]
+        check_close(me.scores(), torch_scores(run, user))
+        assert [pick.item for pick in me.recommend(5)] == [best.item for best in run.recommend(history=me.history, k=5)]
 
 
 @pytest.mark.parametrize(("name", "options"), LEARNT, ids=label)
@@ -75,7 +80,7 @@ def test_scores_of_a_trained_vector_are_those_of_torch(name: str, options: dict[
         me = Device(tmp_path / "bundle")
         me.add(history_of(run, user)[:1])
         me.private = {"user": run.clients["user"][user].numpy()}
-        np.testing.assert_allclose(me.scores(), torch_scores(run, user), rtol=1e-5, atol=1e-5)
+        check_close(me.scores(), torch_scores(run, user))
 
 
 @pytest.mark.parametrize(("name", "options"), LEARNT, ids=label)
@@ -87,7 +92,7 @@ def test_a_vector_is_learnt_as_torch_learns_it(name: str, options: dict[str, Any
         me = Device(tmp_path / "bundle")
         me.add(history)
         folded = run.fold_in(history).audience.private["user"][0]
-        np.testing.assert_allclose(me.private["user"], folded.double().numpy(), rtol=1e-4, atol=1e-5)
+        check_close(me.private["user"], folded.double().numpy(), 1e-4)  # torch learns in single precision
         assert [pick.item for pick in me.recommend(5)] == [best.item for best in run.recommend(history=history, k=5)]
 
 
@@ -182,7 +187,7 @@ def test_the_own_file_keeps_history_and_vector(tmp_path: Path) -> None:
     me.add(["120"])
     again = Device(tmp_path / "bundle", state)
     assert again.history == [104, 111, 120]
-    np.testing.assert_allclose(again.scores(), me.scores(), rtol=1e-6)
+    np.testing.assert_array_equal(again.scores(), me.scores())
     again.remove(111)
     assert Device(tmp_path / "bundle", state).history == [104, 120]
     again.clear()

@@ -192,7 +192,7 @@ class Device:
                 raise ValueError("it is of another version")
             self.history = [item for item in kept["history"] if str(item) in self.bundle.number]
             same = kept["model"] == self.bundle.manifest["model"] and len(self.history) == len(kept["history"])
-            private = {name: np.array(values, dtype=np.float32) for name, values in kept["private"].items()}
+            private = {name: np.array(values, dtype=np.float64) for name, values in kept["private"].items()}
         except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise DeviceError(f"'{path}' should be a device's own state: {error}. Restore or delete it.") from error
         if same:

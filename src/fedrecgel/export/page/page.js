@@ -138,7 +138,7 @@ function refresh() {
   $("empty").hidden = some;
   $("starters").hidden = some;
   page.turn += 1;
-  document.documentElement.dataset.turn = page.turn;
+  $("list").setAttribute("aria-busy", "true");
   if (some) {
     page.worker.postMessage({ kind: "rank", turn: page.turn, history: page.history, k: page.shown });
     return;
@@ -150,8 +150,8 @@ function refresh() {
   settled();
 }
 
-/** What is shown is that of the latest change; tests and assistive tools may wait for it. */
-function settled() { document.documentElement.dataset.shown = page.turn; }
+/** What is shown is that of the latest change. */
+function settled() { $("list").setAttribute("aria-busy", "false"); }
 
 function showPicks() {
   $("picks").replaceChildren(...page.history.map((item) => {
