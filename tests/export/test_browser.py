@@ -18,7 +18,7 @@ from fedrecgel.export.runtime import Device
 from fedrecgel.export.server import PageServer
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, Dialog, Page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SHOTS = os.environ.get("FEDRECGEL_SCREENSHOTS")
@@ -65,8 +65,12 @@ class Visit:
         self.requests: list[str] = []
         self.page.on("console", lambda m: self.trouble.append(m.text) if m.type in ("error", "warning") else None)
         self.page.on("pageerror", lambda error: self.trouble.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.trouble.append(dialog.message), dialog.dismiss()))
+        self.page.on("dialog", self._dismiss)
         self.context.on("request", lambda request: self.requests.append(request.url))
+
+    def _dismiss(self, dialog: Dialog) -> None:
+        self.trouble.append(dialog.message)
+        dialog.dismiss()
 
     def open(self) -> Page:
         self.page.goto(self.server.address)
@@ -252,7 +256,9 @@ def test_without_titles_ids_are_shown(browser: Browser, tmp_path: Path) -> None:
         ("manifest.json", b'{"format": "zip"}', "manifest.json should describe a fedrecgel-bundle."),
     ],
 )
-def test_damaged_files_are_named(browser: Browser, web: Path, tmp_path: Path, name: str, content: bytes, message: str) -> None:
+def test_damaged_files_are_named(
+    browser: Browser, web: Path, tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
     shutil.copytree(web, tmp_path / "web")
     (tmp_path / "web" / name).write_bytes(content)
     visit = Visit(browser, tmp_path / "web")

@@ -68,15 +68,15 @@ def test_an_earlier_export_is_replaced_and_nothing_else_is(tmp_path: Path) -> No
     assert not (tmp_path / "bundle" / "vectors.bin").exists()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("important")
-    with pytest.raises(ConfigError, match="new folder or an earlier export. '.*other' holds something else"):
+    with pytest.raises(ConfigError, match=r"new folder or an earlier export. '.*other' holds something else"):
         write_bundle(small_run("ease"), tmp_path / "other")
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="-o should be a folder. '.*file' is a file"):
+    with pytest.raises(ConfigError, match=r"-o should be a folder. '.*file' is a file"):
         write_bundle(small_run("ease"), tmp_path / "file")
 
 
 def test_a_page_too_large_for_a_browser_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LARGEST_PAGE", 30_000)
-    with pytest.raises(ConfigError, match="Use --precision int8, or a method without a weight for each pair"):
+    with pytest.raises(ConfigError, match=r"Use --precision int8, or a method without a weight for each pair"):
         write_web(small_run("ease"), tmp_path / "web")
     write_web(small_run("ease"), tmp_path / "web", precision="int8")

@@ -30,7 +30,7 @@ def test_scores_are_those_of_torch(name: str, options: dict[str, object], tmp_pa
 
 
 def test_a_method_without_a_network_says_so() -> None:
-    with pytest.raises(ConfigError, match="Method 'ease' is no network: .* Use --format bundle"):
+    with pytest.raises(ConfigError, match=r"Method 'ease' is no network: .* Use --format bundle"):
         onnx_bytes(form_of(small_run("ease")), "ease")
 
 
@@ -39,5 +39,5 @@ def test_without_the_extra_a_bundle_goes_without_it(tmp_path: Path, monkeypatch:
     monkeypatch.setitem(sys.modules, "onnx", None)
     monkeypatch.setattr("fedrecgel.export.onnx_scorer.find_spec", lambda name: None)
     assert "scorer.onnx" not in write_bundle(small_run("fedmf"), tmp_path / "without").files
-    with pytest.raises(ConfigError, match="--format onnx needs the extra `export`"):
+    with pytest.raises(ConfigError, match=r"--format onnx needs the extra `export`"):
         write_onnx(small_run("fedmf"), tmp_path / "onnx")

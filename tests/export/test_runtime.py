@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.builders import random_interactions
 from tests.export.device_runs import N_USERS, history_of, small_run, torch_scores
 
 from fedrecgel.data.federation import Federation, SamplingSettings
@@ -23,7 +24,6 @@ from fedrecgel.methods.base import Download
 from fedrecgel.methods.spectra import Spectra, Stage
 from fedrecgel.tables import State
 from fedrecgel.tensors import Factors
-from tests.builders import random_interactions
 
 FADING = {"decay": 0.5}
 FROM_HISTORY: list[tuple[str, dict[str, Any]]] = [
@@ -97,7 +97,7 @@ def test_a_vector_is_learnt_as_torch_learns_it(name: str, options: dict[str, Any
 
 
 def test_reasons_add_up(tmp_path: Path) -> None:
-    """Every own item's share of two scores explains their difference but for popularity, which nobody's items cause."""
+    """Every own item's share of two scores explains their difference but for what is common to all."""
     for name, options in FROM_HISTORY[1:]:
         run = small_run(name, **options)
         write_bundle(run, tmp_path / "bundle")
@@ -107,7 +107,7 @@ def test_reasons_add_up(tmp_path: Path) -> None:
         sums = [scorer.shares(own, {}, item) for item in range(8)]
         explained = np.array([shares.sum() for shares in sums if shares is not None])
         if name == "spectra":
-            explained += scorer.settings["mixture"]["popularity"] * scorer.popularity[:8]  # type: ignore[attr-defined]
+            explained += scorer.common(scorer.settings["mixture"])[:8]  # type: ignore[attr-defined]
         np.testing.assert_allclose(np.diff(explained), np.diff(scores[:8]), rtol=1e-4, atol=1e-5)
 
 
@@ -137,7 +137,9 @@ def test_network_picks_name_own_items_nearby(tmp_path: Path) -> None:
 def spectra_upload(run: Any, user: int, stage: Stage, *, held: bool) -> dict[str, np.ndarray[Any, Any]]:
     """What `Spectra.client_update` sends in the first round of a stage, dense as it travels."""
     method: Spectra = run.config.method.build()
-    number = method.parts * next(n for n, turn in enumerate(method.turns) if turn.stage is stage and turn.holds_back == held)
+    number = method.parts * next(
+        n for n, turn in enumerate(method.turns) if turn.stage is stage and turn.holds_back == held
+    )
     split: Split = leave_one_out(random_interactions(N_USERS, len(run.item_ids)))
     batch = Federation(split, SamplingSettings()).batch(torch.tensor([user]), number, Draws(0), negatives=False)
     result = method.client_update(State(), Download(run.shared), batch, number, Draws(0))
@@ -171,7 +173,7 @@ def test_an_upload_without_a_closed_form_is_refused(tmp_path: Path) -> None:
     write_bundle(small_run("fedmf"), tmp_path / "bundle")
     me = Device(tmp_path / "bundle")
     me.add([100])
-    with pytest.raises(DeviceError, match="Method 'fedmf' has no upload 'items' in closed form"):
+    with pytest.raises(DeviceError, match=r"Method 'fedmf' has no upload 'items' in closed form"):
         me.upload("items")
     assert me.leaves_device == ["items"]
 
@@ -204,10 +206,12 @@ def test_another_model_learns_from_the_kept_history(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Device(tmp_path / "bundle", tmp_path / "me.json").scores(), fresh.scores())
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "x"}', '{"format": "fedrecgel-device-state", "version": 9}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"format": "x"}', '{"format": "fedrecgel-device-state", "version": 9}']
+)
 def test_a_damaged_own_file_is_named(bundle: Path, text: str) -> None:
     (bundle.parent / "me.json").write_text(text)
-    with pytest.raises(DeviceError, match="me.json' should be a device's own state: .*Restore or delete it"):
+    with pytest.raises(DeviceError, match=r"me.json' should be a device's own state: .*Restore or delete it"):
         Device(bundle, bundle.parent / "me.json")
 
 
@@ -216,12 +220,12 @@ def test_a_damaged_own_file_is_named(bundle: Path, text: str) -> None:
 
 def test_unknown_items_and_empty_histories(bundle: Path) -> None:
     me = Device(bundle)
-    with pytest.raises(DeviceError, match="Unknown item 'x': the catalogue has 130 others"):
+    with pytest.raises(DeviceError, match=r"Unknown item 'x': the catalogue has 130 others"):
         me.add(["x"])
-    with pytest.raises(DeviceError, match="the history is empty. Add an item first"):
+    with pytest.raises(DeviceError, match=r"the history is empty. Add an item first"):
         me.recommend()
     me.add([100])
-    with pytest.raises(DeviceError, match="k should be at least 1. Found 0"):
+    with pytest.raises(DeviceError, match=r"k should be at least 1. Found 0"):
         me.recommend(0)
     assert len(me.recommend(1000)) == 129
 
@@ -234,12 +238,18 @@ def change(bundle: Path, **values: object) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"version": 2}, "is a bundle of version 2, and this runtime reads version 1. Use the fedrecgel_device.py inside"),
+        (
+            {"version": 2},
+            "is a bundle of version 2, and this runtime reads version 1. Use the fedrecgel_device.py inside",
+        ),
         ({"format": "zip"}, "should be the manifest of a fedrecgel-bundle. Found something else"),
-        ({"form": "magic"}, "Its manifest.json is damaged: KeyError"),
-        ({"tables": {"vectors": {"file": "../../secret", "dtype": "float32", "shape": [1]}}}, "files of its own folder"),
+        ({"form": "magic"}, "Its manifest is damaged: KeyError"),
+        (
+            {"tables": {"vectors": {"file": "../../secret", "dtype": "float32", "shape": [1]}}},
+            "files of its own folder",
+        ),
         ({"tables": {"vectors": {"file": "vectors.bin", "dtype": "object", "shape": [1]}}}, "is damaged: KeyError"),
-        ({"tables": None}, "Its manifest.json is damaged"),
+        ({"tables": None}, "Its manifest is damaged"),
         ({"n_items": 4}, "not all items have a name"),
     ],
 )
@@ -252,19 +262,19 @@ def test_a_bundle_of_another_kind_is_refused(bundle: Path, values: dict[str, obj
 def test_damaged_and_missing_files_are_named(bundle: Path) -> None:
     whole = (bundle / "vectors.bin").read_bytes()
     (bundle / "vectors.bin").write_bytes(whole[:-4])
-    with pytest.raises(DeviceError, match="vectors.bin' is damaged: .*Copy the folder again"):
+    with pytest.raises(DeviceError, match=r"vectors.bin' is damaged: .*Copy the folder again"):
         Device(bundle)
     (bundle / "vectors.bin").write_bytes(b"\x01" + whole[1:])
-    with pytest.raises(DeviceError, match="vectors.bin' is damaged"):
+    with pytest.raises(DeviceError, match=r"vectors.bin' is damaged"):
         Device(bundle)
     (bundle / "vectors.bin").unlink()
-    with pytest.raises(DeviceError, match="lacks 'vectors.bin': No such file or directory"):
+    with pytest.raises(DeviceError, match=r"lacks 'vectors.bin': No such file or directory"):
         Device(bundle)
     (bundle / "manifest.json").write_bytes(b"{")
     with pytest.raises(DeviceError, match=r"manifest.json' cannot be read: .*Export the run again"):
         Device(bundle)
     shutil.rmtree(bundle)
-    with pytest.raises(DeviceError, match="has no manifest.json that can be read"):
+    with pytest.raises(DeviceError, match=r"has no readable manifest.json"):
         Device(bundle)
 
 

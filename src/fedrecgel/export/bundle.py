@@ -1,7 +1,7 @@
 """Folders for devices: a manifest with checksums, tables, item names, and what reads them.
 
-Both kinds hold the same model: a bundle adds the Python runtime, a web folder the page. The manifest is written last and
-taken away first, so a folder that has one is complete.
+Both kinds hold the same model: a bundle adds the Python runtime, a web folder the page. The manifest is written last
+and taken away first, so a folder that has one is complete.
 """
 
 from __future__ import annotations

@@ -26,10 +26,11 @@ from fedrecgel.methods.gfcf import GFCF
 from fedrecgel.methods.ials import IALS
 from fedrecgel.methods.itemknn import ItemKNN
 from fedrecgel.methods.popularity import Popularity
-from fedrecgel.methods.spectra import USER_POWER, Spectra
+from fedrecgel.methods.spectra import FADE, Spectra
 from fedrecgel.models.gradients import EPSILON
 from fedrecgel.numerics.mixtures import Mixture
 from fedrecgel.numerics.optim import BETA1, BETA2, EPS
+from fedrecgel.numerics.own_rows import USER_POWER
 from fedrecgel.numerics.spectral_scores import ITEM_POWER
 from fedrecgel.runs.result import Result
 
@@ -72,13 +73,16 @@ def _ials(method: IALS, run: Result) -> Form:
 
 
 def _spectra(method: Spectra, run: Result) -> Form:
-    names = [name for name in ("counts", "vectors", "values", "items", "pairs") if name in run.shared]
+    names: list[str] = [
+        name for name in ("counts", "recent", "vectors", "values", "items", "pairs") if name in run.shared
+    ]
     chosen = Mixture(*run.shared["mixture"].tolist())
     settings = {
         "alpha": method.alpha,
         "reg": method.reg,
         "item_power": ITEM_POWER,
         "user_power": USER_POWER,
+        "fade": FADE,
         "mixture": chosen._asdict(),
         "grid": [mixture._asdict() for mixture in method.grid],
     }
@@ -120,8 +124,8 @@ def _fedncf(method: FedNCF, run: Result) -> Form:
 def _fedrecgel(method: FedRecGEL, run: Result) -> Form:
     if method.g_norm > 0:
         raise ConfigError(
-            "With method.g_norm a device needs the norm of all shared tensors to learn its vector, which runtimes do not "
-            "compute. Export a run with g_norm = 0, the default."
+            "With method.g_norm a device needs the norm of all shared tensors to learn its vector, which runtimes do "
+            "not compute. Export a run with g_norm = 0, the default."
         )
     form = _fedncf(method, run)
     return replace(form, settings={"fold_in": {**form.settings["fold_in"], "rho": method.rho_ur}})
@@ -184,8 +188,8 @@ def form_of(run: Result) -> Form:
     method = run.config.method.build()
     if type(method) not in FORMS:
         raise ConfigError(
-            f"Method '{method_label(run.config.method.name)}' cannot be exported: what a device would need to score with "
-            f"it is not written for one. Train one that can: {', '.join(exportable())}."
+            f"Method '{method_label(run.config.method.name)}' cannot be exported: runtimes do not compute its scores. "
+            f"Train one that can: {', '.join(exportable())}."
         )
     return FORMS[type(method)](method, run)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedrecgel.errors import ConfigError
 from fedrecgel.export.forms import Array, Form
@@ -23,7 +23,7 @@ class Graph:
         self.nodes: list[NodeProto] = []
         self.tables: dict[str, Array] = {}
 
-    def add(self, kind: str, *inputs: str, **attributes: object) -> str:
+    def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """A node; returns the name of its output."""
         from onnx import helper
 

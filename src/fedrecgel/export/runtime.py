@@ -52,20 +52,27 @@ class Bundle:
             items = json.loads(self._content("items.json"))
             self.ids: list[int | str] = items["ids"]
             self.titles: list[str] | None = items["titles"]
-            if not len(self.ids) == self.manifest["n_items"] == len(self.titles or self.ids):
-                raise ValueError("not all items have a name")
+            self._check_names()
             tables = {name: self._table(about) for name, about in self.manifest["tables"].items()}
             self.scorer = FORMS[self.manifest["form"]](tables, self.manifest["settings"], len(self.ids))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise DeviceError(f"'{self.folder}' should be a bundle. Its manifest.json is damaged: {error!r}.") from error
+            raise DeviceError(
+                f"'{self.folder}' should be a bundle. Its manifest.json is damaged: {error!r}."
+            ) from error
         self.number = {str(item): number for number, item in enumerate(self.ids)}
+
+    def _check_names(self) -> None:
+        if not len(self.ids) == self.manifest["n_items"] == len(self.titles or self.ids):
+            raise ValueError("not all items have a name")
 
     def _manifest(self) -> dict[str, Any]:
         path = self.folder / "manifest.json"
         try:
             found = json.loads(path.read_bytes())
         except OSError as error:
-            raise DeviceError(f"'{self.folder}' should be a bundle. It has no manifest.json that can be read.") from error
+            raise DeviceError(
+                f"'{self.folder}' should be a bundle. It has no manifest.json that can be read."
+            ) from error
         except (ValueError, RecursionError) as error:
             raise DeviceError(f"'{path}' cannot be read: {error}. Export the run again.") from error
         if not isinstance(found, dict) or found.get("format") != FORMAT:
@@ -88,8 +95,8 @@ class Bundle:
             raise DeviceError(f"'{self.folder}' lacks '{name}': {error.strerror}. Copy the folder again.") from error
         if len(found) != about["bytes"] or sha256(found).hexdigest() != about["sha256"]:
             raise DeviceError(
-                f"'{self.folder / name}' is damaged: {len(found):,} bytes, of {about['bytes']:,} with another checksum. "
-                f"Copy the folder again."
+                f"'{self.folder / name}' is damaged: it should have {about['bytes']:,} bytes and another checksum. "
+                f"Found {len(found):,}. Copy the folder again."
             )
         return found
 
@@ -188,8 +195,8 @@ class Device:
         """What was kept; items that the catalogue no longer has are left out."""
         try:
             kept = json.loads(path.read_bytes())
-            if kept["format"] != STATE_FORMAT or kept["version"] != VERSION:
-                raise ValueError("it is of another version")
+            if (kept["format"], kept["version"]) != (STATE_FORMAT, VERSION):
+                raise ValueError("it is of another version")  # noqa: TRY301 - told with all other damage below
             self.history = [item for item in kept["history"] if str(item) in self.bundle.number]
             same = kept["model"] == self.bundle.manifest["model"] and len(self.history) == len(kept["history"])
             private = {name: np.array(values, dtype=np.float64) for name, values in kept["private"].items()}

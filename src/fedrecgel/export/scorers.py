@@ -1,7 +1,7 @@
 """Forms a model can have on a device: tables and settings in, scores of the whole catalogue out, by NumPy alone.
 
-A bundle carries a copy of this file as fedrecgel_scorers.py, so it imports nothing of the package that wrote it and is one
-file whatever its length. The page has the same forms in page/model.js.
+A bundle carries a copy of this file as fedrecgel_scorers.py, so it imports nothing of the package that wrote it and is
+one file whatever its length. The page has the same forms in page/model.js.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 LEVEL = 1e-12
 """Scores whose variance is below this share of their mean square are all the same but for rounding."""
-LAST_RANK, SAME = 10, 1e-4
-"""A vote is NDCG at this rank; scores no farther apart tie."""
+LAST_RANK, DRAWN, SAME = 10, 99, 1e-4
+"""A vote is NDCG at this rank, among all items and among so many; scores no farther apart tie."""
 Array = np.ndarray[Any, np.dtype[Any]]
 Private = dict[str, Array]
 
@@ -71,7 +71,7 @@ class Scorer:
         return None
 
     def upload(self, own: Own, what: str, hold_back: bool) -> dict[str, Array] | None:
-        """What a client would send, in closed form, without the latest item if one is held back; None if there is none."""
+        """What a client would send, without the latest item if one is held back; None if it has no closed form."""
         return None
 
 
@@ -92,7 +92,8 @@ class Rows(Scorer):
 
     def scores(self, own: Own, private: Private) -> Array:
         """The sum of the own rows."""
-        return own.fade(self.settings["decay"]).astype(np.float32) @ self.tables["rows"][own.items]
+        scores: Array = own.fade(self.settings["decay"]).astype(np.float32) @ self.tables["rows"][own.items]
+        return scores
 
     def shares(self, own: Own, private: Private, item: int) -> Array:
         """The entries of that sum."""
@@ -145,13 +146,15 @@ class Factors(Scorer):
 
 
 class Spectra(Scorer):
-    """A spectral filter, a factorisation and popularity, mixed (docs/methods/spectra.md numbers the formulas)."""
+    """A filter, a factorisation, popularity and freshness, mixed; docs/methods/spectra.md has the formulas."""
 
     def __init__(self, tables: Mapping[str, Array], settings: Mapping[str, Any], n_items: int) -> None:
         super().__init__(tables, settings, n_items)
-        counts = tables["counts"][:, 0].astype(np.float64)
+        counts, recent = (tables[name][:, 0].astype(np.float64) for name in ("counts", "recent"))
         self.damping = np.maximum(counts, 1) ** -settings["item_power"]
+        usual = recent.sum() / counts.sum() if counts.any() else 1.0
         self.popularity, _ = _standardise(np.log(counts + 1))
+        self.freshness, _ = _standardise(np.log((recent + usual) / (counts + 1)))  # Eq. 13
         self.items = tables["items"].astype(np.float64)
         self.gram = self.items.T @ self.items
 
@@ -159,8 +162,13 @@ class Spectra(Scorer):
         """The mixture of the parts (Eq. 7)."""
         return self._mix(own, self.settings["mixture"])
 
+    def common(self, mixture: Mapping[str, float]) -> Array:
+        """What does not depend on the user."""
+        common: Array = mixture["popularity"] * self.popularity + mixture["freshness"] * self.freshness
+        return common
+
     def _mix(self, own: Own, mixture: Mapping[str, float]) -> Array:
-        mixed = mixture["popularity"] * self.popularity
+        mixed = self.common(mixture)
         for name, part in self._parts(own, mixture).items():
             mixed = mixed + mixture[name] * _standardise(part)[0]
         return mixed
@@ -169,7 +177,7 @@ class Spectra(Scorer):
         """Scores before they are standardised."""
         parts = {
             "filter": self.tables["vectors"] @ self._queries(own, mixture).sum(0).astype(np.float32),
-            "factors": self.items @ self._user(own),
+            "factors": self.items @ self._user(own, self._weigh(own, mixture["decay"])),
         }
         if "pairs" in self.tables:
             parts["pairs"] = (self._pair_weights(own, mixture) @ self.tables["pairs"][own.items]) * self.damping
@@ -178,10 +186,10 @@ class Spectra(Scorer):
     def shares(self, own: Own, private: Private, item: int) -> Array:
         """Every part is a sum over own items, up to a constant."""
         mixture = self.settings["mixture"]
+        left, right = self._system(own, self._weigh(own, mixture["decay"]))
         terms = {
             "filter": self._queries(own, mixture) @ self.tables["vectors"][item],
-            "factors": (1 + self.settings["alpha"])
-            * (self.items[own.items] @ np.linalg.solve(self._left(own), self.items[item])),
+            "factors": right @ np.linalg.solve(left, self.items[item]),
         }
         if "pairs" in self.tables:
             column = self.tables["pairs"][own.items, item]
@@ -190,6 +198,11 @@ class Spectra(Scorer):
         for name, part in self._parts(own, mixture).items():
             shares += mixture[name] * _standardise(part)[1] * terms[name]
         return shares
+
+    def _weigh(self, own: Own, decay: float = 0.0) -> Array:
+        """An item says less of a user who has many."""
+        weights: Array = max(len(own.items), 1) ** -self.settings["user_power"] * own.fade(decay)
+        return weights
 
     def _queries(self, own: Own, mixture: Mapping[str, float]) -> Array:
         """What each own item adds to the vector that eigenvectors are multiplied by (Eq. 8)."""
@@ -203,16 +216,15 @@ class Spectra(Scorer):
         weights: Array = own.fade(mixture["decay"]) * self.damping[own.items] ** 2
         return weights
 
-    def _left(self, own: Own) -> Array:
-        y, alpha = self.items[own.items], self.settings["alpha"]
-        penalty = self.settings["reg"] * (self.n_items + alpha * len(y))
-        left: Array = self.gram + alpha * y.T @ y + penalty * np.eye(len(self.gram))
-        return left
+    def _system(self, own: Own, weights: Array) -> tuple[Array, Array]:
+        """The matrix of the factorisation's regression, and what each own item adds to its right side (Eq. 4)."""
+        y, more = self.items[own.items], self.settings["alpha"] * weights
+        penalty = self.settings["reg"] * (self.n_items + more.sum())
+        return self.gram + (y * more[:, None]).T @ y + penalty * np.eye(len(self.gram)), (more + 1)[:, None] * y
 
-    def _user(self, own: Own) -> Array:
-        """The vector of the factorisation (Eq. 4)."""
-        right = (1 + self.settings["alpha"]) * self.items[own.items].sum(0)
-        user: Array = np.linalg.solve(self._left(own), right)
+    def _user(self, own: Own, weights: Array) -> Array:
+        left, right = self._system(own, weights)
+        user: Array = np.linalg.solve(left, right.sum(0))
         return user
 
     def upload(self, own: Own, what: str, hold_back: bool) -> dict[str, Array] | None:
@@ -220,37 +232,46 @@ class Spectra(Scorer):
         if what == "votes":
             return {"votes": self._votes(own)}
         everything, own = own, own.without_latest() if hold_back else own
-        n, m = self.n_items, len(own.items)
+        weights = self._weigh(own)
         if what == "counts":
-            both = (_spread(rows, np.ones((len(rows.items), 1)), n) for rows in (own, everything))
-            return {"counts": np.hstack(list(both))}
+            both = [_spread(rows, self._counted(rows), self.n_items) for rows in (own, everything)]
+            return {"counts": np.hstack(both)}
         if what == "spectrum":
-            a = max(m, 1) ** -self.settings["user_power"] * self.damping[own.items]
-            return {"spectrum": _spread(own, a[:, None] * (a @ self.tables["vectors"][own.items]), n)}
+            a = weights * self.damping[own.items]
+            return {"spectrum": _spread(own, a[:, None] * (a @ self.tables["vectors"][own.items]), self.n_items)}
         if what == "factors":
-            alpha, user, y = self.settings["alpha"], self._user(own), self.items[own.items]
-            targets = (1 + alpha - alpha * y @ user)[:, None] * user
-            gram = np.outer(user, user)
-            return {"targets": _spread(own, targets, n), "gram": gram, "weighted_gram": m * gram}
+            more, user, y = self.settings["alpha"] * weights, self._user(own, weights), self.items[own.items]
+            targets, gram = (1 + more - more * (y @ user))[:, None] * user, np.outer(user, user)
+            spread = _spread(own, targets, self.n_items)
+            return {"targets": spread, "gram": gram, "weighted_gram": weights.sum() * gram}
         if what == "pairs" and "pairs" in self.tables:
-            scale, mine = max(m, 1) ** (-2 * self.settings["user_power"]), _spread(own, np.ones((m, 1)), n)
-            return {"pairs": scale * mine @ mine.T}
+            mine = _spread(own, weights[:, None], self.n_items)
+            return {"pairs": mine @ mine.T}
         return None
 
+    def _counted(self, own: Own) -> Array:
+        """An item, what is left of it after fading, and its weight."""
+        return np.stack([np.ones(len(own.items)), own.fade(self.settings["fade"]), self._weigh(own)], 1)
+
     def _votes(self, own: Own) -> Array:
-        """How well each mixture ranks the latest item among those the device does not have (Eq. 10)."""
-        grid = self.settings["grid"]
-        votes = np.zeros(len(grid))
+        """What each mixture gains by the rank it gives the latest item among those the user does not have (Eq. 10)."""
+        votes = np.zeros(len(self.settings["grid"]))
         if len(own.items) < 2:
             return votes
         rest, target = own.without_latest(), own.items[int(np.argmin(own.later))]
-        for number, mixture in enumerate(grid):
+        for number, mixture in enumerate(self.settings["grid"]):
             mixed = self._mix(rest, mixture)
-            others = np.delete(mixed, rest.items)
-            above, at_least = (others > mixed[target] + SAME).sum(), (others >= mixed[target] - SAME).sum()
-            rank = (above + at_least - 1) / 2
-            votes[number] = 1 / math.log2(rank + 2) if rank < LAST_RANK else 0
+            ahead = np.delete(mixed - mixed[target], own.items)
+            votes[number] = _gain((ahead > SAME).sum() + (np.abs(ahead) <= SAME).sum() / 2, len(ahead))
         return votes
+
+
+def _gain(rank: float, n_others: int) -> float:
+    """NDCG@10 among all other items, plus what is to be expected of it among 99 of them drawn at random."""
+    share = rank / max(n_others, 1)
+    chances = (math.comb(DRAWN, above) * share**above * (1 - share) ** (DRAWN - above) for above in range(LAST_RANK))
+    expected = sum(chance / math.log2(above + 2) for above, chance in enumerate(chances))
+    return expected + (1 / math.log2(rank + 2) if rank < LAST_RANK else 0)
 
 
 class Learnt(Scorer):

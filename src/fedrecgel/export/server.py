@@ -60,10 +60,10 @@ class _Handler(BaseHTTPRequestHandler):
     server: PageServer
     server_version, sys_version = "fedrecgel", ""
 
-    def do_GET(self) -> None:  # noqa: N802 - the name is the base class's
+    def do_GET(self) -> None:
         self._answer(body=True)
 
-    def do_HEAD(self) -> None:  # noqa: N802
+    def do_HEAD(self) -> None:
         self._answer(body=False)
 
     def _answer(self, *, body: bool) -> None:

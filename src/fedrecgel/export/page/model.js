@@ -164,14 +164,19 @@ class Factors extends Scorer {
 class Spectra extends Factors {
   constructor(tables, settings, n) {
     super(tables, settings, n);
-    const counts = tables.counts.values;
+    const counts = tables.counts.values, recent = tables.recent.values, { mixture } = settings;
+    const sum = (values) => values.reduce((a, b) => a + b, 0), usual = sum(counts) > 0 ? sum(recent) / sum(counts) : 1;
     this.damping = Float64Array.from(counts, (count) => Math.max(count, 1) ** -settings.item_power);
-    this.popularity = Float64Array.from(counts, (count) => Math.log(count + 1));
-    standardise(this.popularity);
+    const popularity = Float64Array.from(counts, (count) => Math.log(count + 1));
+    const freshness = Float64Array.from(counts, (count, i) => Math.log((recent[i] + usual) / (count + 1)));
+    standardise(popularity);
+    standardise(freshness);
+    this.common = popularity.map((value, i) => mixture.popularity * value + mixture.freshness * freshness[i]);
   }
   confidence(own) {
-    const { alpha, reg } = this.settings, same = (value) => own.items.map(() => value);
-    return { more: same(alpha), right: same(1 + alpha), penalty: reg * (this.n + alpha * own.items.length) };
+    const { alpha, reg, user_power, mixture } = this.settings, scale = alpha * Math.max(own.items.length, 1) ** -user_power;
+    const more = fade(own, mixture.decay).map((weight) => scale * weight);
+    return { more, right: more.map((value) => value + 1), penalty: reg * (this.n + more.reduce((a, b) => a + b, 0)) };
   }
   prepare(own) {
     const { mixture } = this.settings, { vectors, values, pairs } = this.tables, width = vectors.shape[1];
@@ -192,7 +197,7 @@ class Spectra extends Factors {
     return ready;
   }
   scores(own, ready) {
-    const { mixture } = this.settings, scores = this.popularity.map((value) => mixture.popularity * value);
+    const { mixture } = this.settings, scores = Float64Array.from(this.common);
     for (const [name, part] of Object.entries(ready.parts)) {
       for (let i = 0; i < this.n; i++) scores[i] += mixture[name] * part[i];
     }
