@@ -274,7 +274,7 @@ def test_damaged_and_missing_files_are_named(bundle: Path) -> None:
     with pytest.raises(DeviceError, match=r"manifest.json' cannot be read: .*Export the run again"):
         Device(bundle)
     shutil.rmtree(bundle)
-    with pytest.raises(DeviceError, match=r"has no readable manifest.json"):
+    with pytest.raises(DeviceError, match=r"has no manifest.json that can be read"):
         Device(bundle)
 
 

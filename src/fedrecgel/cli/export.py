@@ -54,9 +54,8 @@ def run_export(args: Namespace) -> int:
         written = (write_web if args.format == "web" else write_bundle)(run, folder, titles, args.precision)
     for name, size in sorted(written.files.items(), key=lambda entry: -entry[1]):
         print(f"{size / 1e3:>12,.1f} kB  {name}")
-    print(
-        f"{written.n_bytes / 1e6:.2f} MB in {len(written.files)} files are in {folder}. No user's history or vector is among them."
-    )
+    whole = f"{written.n_bytes / 1e6:.2f} MB in {len(written.files)} files"
+    print(f"{whole} are in {folder}. No user's history or vector is among them.")
     if args.format == "web":
         print("Host the folder with any web server, or look at it with `fedrecgel serve RUN`.")
     return 0
