@@ -22,9 +22,10 @@ def test_the_lines_of_the_page_run_in_order(
     (tmp_path / "titles.csv").write_text("item,title\n17,Seventeen\n")
     assert len(BLOCKS) == 4
     for language, lines in BLOCKS:
-        assert len(lines) <= 5
+        assert len([line for line in lines if line]) <= 5
         if language == "python":
             words = [sys.executable, "-c", "\n".join(lines)]
+            monkeypatch.setenv("PYTHONPATH", "bundle")
             done = subprocess.run(words, capture_output=True, text=True, check=True)
             assert done.stdout.count("Pick(item=") == 3
             assert (tmp_path / "me.json").exists()

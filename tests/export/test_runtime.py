@@ -243,13 +243,13 @@ def change(bundle: Path, **values: object) -> None:
             "is a bundle of version 2, and this runtime reads version 1. Use the fedrecgel_device.py inside",
         ),
         ({"format": "zip"}, "should be the manifest of a fedrecgel-bundle. Found something else"),
-        ({"form": "magic"}, "Its manifest is damaged: KeyError"),
+        ({"form": "magic"}, "Its manifest.json is damaged: KeyError"),
         (
             {"tables": {"vectors": {"file": "../../secret", "dtype": "float32", "shape": [1]}}},
             "files of its own folder",
         ),
         ({"tables": {"vectors": {"file": "vectors.bin", "dtype": "object", "shape": [1]}}}, "is damaged: KeyError"),
-        ({"tables": None}, "Its manifest is damaged"),
+        ({"tables": None}, "Its manifest.json is damaged"),
         ({"n_items": 4}, "not all items have a name"),
     ],
 )

@@ -51,7 +51,7 @@ class Written:
 def write_bundle(
     run: Result, folder: Path, titles: Sequence[str] | None = None, precision: Precision = "float32"
 ) -> Written:
-    """A folder from which `fedrecgel_device.py`, which it holds, recommends without torch.
+    """A folder whose own fedrecgel_device.py recommends without torch.
 
     Raises:
         ConfigError: the method cannot be exported, or the folder holds something else.

@@ -1,6 +1,6 @@
 """What a device needs of a trained method: its tables, a few numbers, and the form in which runtimes compute it.
 
-Each entry of `FORMS` restates the score of one method in the words of `scorers.py`; tests compare the two. A method is
+Each entry of `FORMS` restates the score of one method in the words of `export.scorers`; tests compare the two. A method is
 found by its very class: one that derives from it may score otherwise.
 """
 

@@ -80,7 +80,8 @@ class Popularity(Scorer):
 
     def scores(self, own: Own, private: Private) -> Array:
         """The count itself."""
-        return self.tables["counts"][:, 0]
+        counts: Array = self.tables["counts"][:, 0]
+        return counts
 
     def upload(self, own: Own, what: str, hold_back: bool) -> dict[str, Array] | None:
         """How often each item occurs."""
@@ -97,7 +98,8 @@ class Rows(Scorer):
 
     def shares(self, own: Own, private: Private, item: int) -> Array:
         """The entries of that sum."""
-        return own.fade(self.settings["decay"]) * self.tables["rows"][own.items, item]
+        shares: Array = own.fade(self.settings["decay"]) * self.tables["rows"][own.items, item]
+        return shares
 
 
 class Neighbours(Scorer):
