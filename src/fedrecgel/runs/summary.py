@@ -13,7 +13,6 @@ import torch
 
 from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.methods import method_label
-from fedrecgel.runs.config import Config
 from fedrecgel.runs.reference import WITHHELD, has_reference, reference_sends
 
 if TYPE_CHECKING:
@@ -79,8 +78,9 @@ def summarise(
             "leaves_device": sorted(
                 training.method.leaves_device() | ALSO_LEAVES[config.run.engine] | reference_sends(config)
             ),
+            **training.channel.account(training.round),
         },
-        "warnings": warnings_of(config),
+        "warnings": warnings_of(training),
         "versions": {
             "fedrecgel": version("fedrecgel"),
             "torch": torch.__version__,
@@ -91,9 +91,15 @@ def summarise(
     }
 
 
-def warnings_of(config: Config) -> list[str]:
+def warnings_of(training: Training) -> list[str]:
     """What a reader of the numbers should know, each in a sentence or two."""
-    return [] if has_reference(config) else [WITHHELD]
+    found = [] if has_reference(training.config) else [WITHHELD]
+    asked = training.config.run.rounds
+    if training.last_round < asked:
+        found.append(
+            f"The run stopped after round {training.last_round} of {asked}: another round would exceed dp.epsilon."
+        )
+    return found + training.channel.warnings()
 
 
 def source_commit() -> str | None:
