@@ -12,7 +12,6 @@ from fedrecgel.methods import METHODS
 def test_methods_that_can_be_exported() -> None:
     assert set(exportable()) == {
         *("popularity", "itemknn", "ease", "ials", "gfcf", "spectra"),
-        *("fedmf", "fedncf", "fedrecgel"),
     }
 
 
@@ -20,18 +19,6 @@ def test_methods_that_can_be_exported() -> None:
 def test_others_say_so_and_name_those_that_can(name: str) -> None:
     with pytest.raises(ConfigError, match=f"Method '{name}' cannot be exported: .* Train one that can: .*spectra"):
         form_of(small_run(name))
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("fedncf", {"model": "mlp"}, "neumf and mf can be exported. Found 'mlp'"),
-        ("fedrecgel", {"g_norm": 1.0}, "Export a run with g_norm = 0, the default"),
-    ],
-)
-def test_settings_that_cannot_be_exported(name: str, options: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        form_of(small_run(name, **options))
 
 
 @pytest.mark.parametrize("name", exportable())

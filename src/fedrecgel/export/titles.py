@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from fedrecgel.data.files import DELIMITERS, check_file, read_delimited
+from fedrecgel.data.delimited import read_delimited
+from fedrecgel.data.files import SEPARATORS, check_file
 from fedrecgel.errors import ConfigError, DataError
 from fedrecgel.runs.result import Result
 
@@ -25,7 +26,7 @@ def titles_for(run: Result, file: str | None) -> list[str] | None:
     if path.suffix not in (".csv", ".tsv"):
         raise DataError(f"--titles should be a .csv or .tsv file with columns item and title. Found '{path}'.")
     kinds = {"item": pa.string(), "title": pa.string()}
-    table = read_delimited(path, DELIMITERS[path.suffix], kinds, include=list(kinds))
+    table = read_delimited(path, SEPARATORS[path.suffix], kinds, include=list(kinds))
     pairs = zip(table.column("item").to_pylist(), table.column("title").to_pylist(), strict=True)
     known = {item: " ".join(title.split()) for item, title in pairs if title and title.strip()}
     if not any(str(item) in known for item in run.item_ids):
