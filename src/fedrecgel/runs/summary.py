@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fedrecgel.data.split import Split
 from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.methods import method_label
 from fedrecgel.runs.config import Config
@@ -45,7 +46,7 @@ def summarise(
         "rounds": config.run.rounds,
         "data": {"users": split.n_users, "items": split.n_items, "interactions": len(split.interactions)},
         "protocol": {
-            "split": "leave-one-out",
+            "split": split.settings.kind,
             "ties": split.tie_rule,
             "candidates": split.settings.candidates,
             "equal_scores": config.evaluation.ties,
@@ -53,11 +54,14 @@ def summarise(
             "selection": config.evaluation.selection,
             "selected_round": reported,
             "fingerprint": split.fingerprint,
+            **_held_out(split),
         },
         "metrics": {name: value for name, value in line.items() if is_metric(name)},
         "metrics_full": full,
         "reference": {"popularity": reference["candidates"]} if reference else {},
         "reference_full": {"popularity": reference.get("catalogue")} if reference else {},
+        "coverage": training.coverage,
+        "reference_coverage": {"popularity": reference["coverage"]} if "coverage" in reference else {},
         "seconds": {
             "train": sum(entry["seconds_train"] for entry in history),
             "evaluate": sum(entry["seconds_evaluate"] for entry in history) + seconds_full,
@@ -80,7 +84,7 @@ def summarise(
                 training.method.leaves_device() | ALSO_LEAVES[config.run.engine] | reference_sends(config)
             ),
         },
-        "warnings": warnings_of(config),
+        "warnings": [*warnings_of(config), *split.notes],
         "versions": {
             "fedrecgel": version("fedrecgel"),
             "torch": torch.__version__,
@@ -89,6 +93,14 @@ def summarise(
         "accelerated": training.accelerated,
         "commit": source_commit(),
     }
+
+
+def _held_out(split: Split) -> dict[str, int]:
+    """How many items of how many users are tested, where that is not one of each."""
+    if not split.several:
+        return {}
+    held_out = split.held_out("test")
+    return {"tested_users": int((held_out.sizes > 0).sum()), "tested_items": len(held_out.items)}
 
 
 def warnings_of(config: Config) -> list[str]:
