@@ -37,6 +37,15 @@ def nystrom(
     return vectors.to(images.dtype).contiguous(), roots.square().to(images.dtype)
 
 
+def nearest_gram(matrix: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
+    """A sum of p pᵀ as it is; with noise on it, the nearest matrix that can be one: symmetric, no value below 0."""
+    values, vectors = torch.linalg.eigh((matrix + matrix.mT) / 2)
+    if values[0] >= -FLOOR * values[-1].abs():
+        return matrix
+    nearest: Tensor = (vectors * values.clamp(min=0)) @ vectors.mT
+    return nearest
+
+
 @dataclass(frozen=True, eq=False)
 class Spread:
     """Mean and covariance of the rows of a table: with them, those of q · row over all rows for any q."""
@@ -56,8 +65,12 @@ class Spread:
 
         Both are 0 where q gives all rows the same score.
         """
+        mean, scale = self.measure(query)
+        return (query.double() * scale).to(query.dtype), (mean * scale).to(query.dtype)
+
+    def measure(self, query: Float[Tensor, "C k"]) -> tuple[Float[Tensor, "C 1"], Float[Tensor, "C 1"]]:
+        """Mean and inverse deviation of q · row over all rows, the latter 0 where all are the same."""
         wide = query.double()
         mean, variance = wide @ self.mean, ((wide @ self.covariance) * wide).sum(1).clamp(min=0)
         flat = variance <= LEVEL * (variance + mean.square())
-        scale = torch.where(flat, 0, variance.where(~flat, 1).rsqrt())[:, None]
-        return (wide * scale).to(query.dtype), (mean[:, None] * scale).to(query.dtype)
+        return mean[:, None], torch.where(flat, 0, variance.where(~flat, 1).rsqrt())[:, None]

@@ -15,6 +15,7 @@ import torch
 from msgspec import Meta
 
 from fedrecgel.channels.base import Channel
+from fedrecgel.channels.budget import DpSettings
 from fedrecgel.channels.registry import CHANNELS, channel_sections
 from fedrecgel.data.federation import SamplingSettings
 from fedrecgel.data.load import DataSettings, data_label
@@ -32,8 +33,8 @@ AS_BEFORE = {("split", "kind"): "leave-one-out"}
 """Settings that config.toml leaves out at these values, so that runs of earlier versions stay the same runs."""
 RETIRED = {"faults": {"dropout": 0.0, "host_of": 0, "seconds": 0.0}}
 """Sections that older run folders hold, at the values at which they meant nothing."""
-PACKAGED = channel_sections()
-"""Sections of the package's own channels."""
+IN_EVERY_RUN = CHANNELS["bfv"].sections()
+"""Sections of channels that every config holds, because runs of earlier versions do."""
 Count = Annotated[int, Meta(ge=1)]
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ class RunSettings:
     engine: Literal["local", "flower"] = "local"
     """Where the clients live: in this process, or on Flower's nodes."""
     channel: str = "plain"
-    """What is between the devices and the server: plain, or bfv, which encrypts (extra `crypto`)."""
+    """What is between the devices and the server: plain; bfv (extra `crypto`); dp, local-dp (extra `dp`)."""
 
 
 @dataclass(frozen=True)
@@ -164,11 +165,11 @@ def section_types() -> dict[str, type]:
 
 
 def channel_settings(name: str) -> dict[str, Any]:
-    """Default settings of the package's own channels and of the one of this name.
+    """Default settings of the channel of this name.
 
-    Others that somebody registered stay out: a run does not depend on channels it does not use.
+    Those of others stay out: a run does not depend on channels it does not use.
     """
-    kinds = {**PACKAGED, **(CHANNELS[name].sections() if name in CHANNELS else {})}
+    kinds = {**IN_EVERY_RUN, **(CHANNELS[name].sections() if name in CHANNELS else {})}
     return {section: kind() for section, kind in kinds.items()}
 
 
@@ -239,6 +240,8 @@ def _check(config: Config) -> Config:
             f"Found run.rounds = {config.run.rounds}. Leave it out, or ask for {stated} or more."
         )
     lookup("channel", config.run.channel, CHANNELS)
+    if config.evaluation.reference == "on" and DpSettings in CHANNELS[config.run.channel].sections().values():
+        raise ConfigError("The budget of dp does not cover popularity beside a run. Leave evaluation.reference out.")
     if config.evaluation.selection == "validation":
         config = replace(config, split=replace(config.split, validation=True))
     if config.run.engine == "flower":

@@ -14,7 +14,7 @@ import torch
 from fedrecgel.data.split import Split
 from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.methods import method_label
-from fedrecgel.runs.config import Config
+from fedrecgel.runs.health import health_of
 from fedrecgel.runs.reference import WITHHELD, has_reference, reference_sends
 
 if TYPE_CHECKING:
@@ -83,8 +83,18 @@ def summarise(
             "leaves_device": sorted(
                 training.method.leaves_device() | ALSO_LEAVES[config.run.engine] | reference_sends(config)
             ),
+            **training.channel.account(training.round),
         },
-        "warnings": [*warnings_of(config), *split.notes],
+        "warnings": [
+            *warnings_of(training),
+            *health_of(
+                history,
+                reported,
+                _held_out(split).get("tested_users", split.n_users),
+                f"HR@{max(config.evaluation.ks)}",
+            ),
+            *split.notes,
+        ],
         "versions": {
             "fedrecgel": version("fedrecgel"),
             "torch": torch.__version__,
@@ -103,9 +113,15 @@ def _held_out(split: Split) -> dict[str, int]:
     return {"tested_users": int((held_out.sizes > 0).sum()), "tested_items": len(held_out.items)}
 
 
-def warnings_of(config: Config) -> list[str]:
+def warnings_of(training: Training) -> list[str]:
     """What a reader of the numbers should know, each in a sentence or two."""
-    return [] if has_reference(config) else [WITHHELD]
+    found = [] if has_reference(training.config) else [WITHHELD]
+    asked = training.config.run.rounds
+    if training.last_round < asked:
+        found.append(
+            f"The run stopped after round {training.last_round} of {asked}: another round would exceed dp.epsilon."
+        )
+    return found + training.channel.warnings()
 
 
 def source_commit() -> str | None:
