@@ -111,7 +111,8 @@ def _temporal(interactions: Interactions, settings: SplitSettings) -> Parts:
     begins, earlier = (
         ordered[-max(1, int(share * many * len(ordered) + 1e-9))] for many in (1, 1 + settings.validation)
     )
-    parts = (interactions.times >= begins).astype(np.int8) * TEST  # what happened at one time stays together
+    parts = np.zeros(len(interactions), dtype=np.int8)
+    parts[interactions.times >= begins] = TEST  # what happened at one time stays together
     if settings.validation:
         parts[(interactions.times >= earlier) & (interactions.times < begins)] = VALIDATION
     return parts

@@ -37,6 +37,7 @@ def summarise(
     line = next(entry for entry in history if entry["round"] == reported)
     refused = sum((Counter(entry.get("refused", {})) for entry in history), Counter[str]())
     leaky = config.sampling.exclude_heldout_from_negatives
+    tested = _held_out(split).get("tested_users", split.n_users)
     return {
         "run": training.fingerprint,
         "dataset": config.data.name,
@@ -87,12 +88,7 @@ def summarise(
         },
         "warnings": [
             *warnings_of(training),
-            *health_of(
-                history,
-                reported,
-                _held_out(split).get("tested_users", split.n_users),
-                f"HR@{max(config.evaluation.ks)}",
-            ),
+            *health_of(history, reported, tested, f"HR@{max(config.evaluation.ks)}"),
             *split.notes,
         ],
         "versions": {
