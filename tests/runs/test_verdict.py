@@ -35,8 +35,8 @@ def test_held_out_items_among_training_rows_are_told() -> None:
     assert not clean.summary["warnings"]
     leaking = fedrecgel.train("popularity", interactions_of([*rows, (0, 0, 9)], 130).split())
     assert leaking.summary["warnings"] == [
-        "For 10% of users the held-out item is also among their training rows: putting own items first looks good here. "
-        "See `fedrecgel data audit tiny`."
+        "For 10% of users the held-out item is also among their training rows: putting own items first looks good "
+        "here. See `fedrecgel data audit tiny`."
     ]
 
 
