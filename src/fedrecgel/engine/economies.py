@@ -92,4 +92,4 @@ def _(method: CoFedRec, n_examples: Int[Tensor, " C"], n_items: int, *, compiled
 @footprint.register
 def _(method: Spectra, n_examples: Int[Tensor, " C"], n_items: int, *, compiled: bool) -> Int[Tensor, " C"]:
     """With pairs, each own item of a client is a row over the whole catalogue."""
-    return n_examples * (1 + n_items // 256) if method.pairs else n_examples
+    return n_examples * (1 + (method.pair_cells(n_items) or n_items) // 256) if method.pairs else n_examples
