@@ -136,7 +136,7 @@ def test_an_upload_without_a_closed_form_is_refused(tmp_path: Path) -> None:
     me.add([100])
     with pytest.raises(DeviceError, match=r"Method 'ease' has no upload 'items' in closed form"):
         me.upload("items")
-    assert me.leaves_device == ["counts", "interactions"]
+    assert me.leaves_device == ["interactions"]
 
 
 # The own file
