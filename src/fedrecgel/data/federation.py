@@ -223,6 +223,10 @@ class Federation(Sampler):
         """Training items; those held out, too, where the leaky rule is asked for."""
         return self.split.observed if self.settings.exclude_heldout_from_negatives else self.split.train
 
+    def batch(self, ids: Ids, round: int, draws: Draws, *, negatives: bool = True) -> ClientBatch:
+        """This round's examples of some of the federation's clients."""
+        return super().batch(ids, round, draws, negatives=negatives)
+
 
 @dataclass(frozen=True, eq=False)
 class Newcomers(Sampler):
