@@ -10,11 +10,10 @@ from fedrecgel.engine.gate import GateSettings
 
 
 def test_malicious_clients_push_their_item_and_limits_bind_them() -> None:
-    scene = scene_of("fedmf", options={"lr": 0.5})
-    clean, pushed = promote(scene, 0.0, 15), promote(scene, 0.2, 15)
-    assert clean.er < 0.1
-    assert pushed.er > 0.2
-    assert promote(scene, 0.2, 15, usual_limits(scene)).er < 0.1
+    scene = scene_of("fedrecgel", options={"server_lr": 0.03, "fraction": 1.0})
+    assert promote(scene, 0.0, 20).er < 0.1
+    assert promote(scene, 0.2, 20).er > 0.3
+    assert promote(scene, 0.2, 20, usual_limits(scene)).er < 0.1
 
 
 def test_limits_lie_in_the_middle_of_what_is_sent() -> None:

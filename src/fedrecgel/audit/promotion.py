@@ -2,7 +2,8 @@
 
 The attack is that of popular neighbours (after PIECK, Zhang et al., ICDE 2024, https://arxiv.org/abs/2502.12958): what
 recommends popular items to all users is the direction of their vectors, so the malicious clients push the target's row
-that way until it is longer than theirs, together, and nobody with a longer upload than the longest honest one. All that takes is the model and a list of popular items.
+that way until it is longer than theirs, together, and nobody with a longer upload than the longest honest one. All
+that takes is the model and a list of popular items.
 ER@10 is the share of users, among those who do not have it, to whom the target is recommended among the first ten.
 """
 
@@ -24,7 +25,7 @@ from fedrecgel.engine.local import LocalEngine
 from fedrecgel.engine.uplink import Simulated, Uplink
 from fedrecgel.evaluation.metrics import metrics
 from fedrecgel.methods.base import Inbox, Server, Upload
-from fedrecgel.tensors import Factors, Ids, Summed, Tensors
+from fedrecgel.tensors import Factors, Ids, Summed, Tensors, copy
 
 NEIGHBOURS = 50
 """Popular items towards which the target is pulled."""
@@ -50,8 +51,11 @@ class Promotion:
 class Tampering:
     """The way of uploads, with malicious clients on it; limits of the gate bind them, too."""
 
-    def __init__(self, way: Uplink, attackers: Ids, target: int, goal: Tensors, gate: GateSettings) -> None:
+    def __init__(
+        self, way: Uplink, attackers: Ids, target: int, goal: Tensors, gain: float, gate: GateSettings
+    ) -> None:
         self._way, self._attackers, self._target, self._goal, self._gate = way, attackers, target, goal, gate
+        self._gain = gain
         self.exchanged = way.exchanged
         self._longest = 0.0
 
@@ -64,7 +68,7 @@ class Tampering:
         if not bool(bad.any()):
             return self._way.leave(upload)
         total = torch.stack([row.norm() for row in self._goal.values()]).norm().clamp(min=1e-12)
-        length = min(self._longest, float(total) / int(bad.sum()))
+        length = min(self._longest, self._gain * float(total))
         rows, at = {name: value.clone() for name, value in upload.rows.items()}, upload.at.clone()
         at[bad, 0] = self._target
         for name, value in rows.items():
@@ -89,7 +93,15 @@ def _mute(value: Tensor | Factors | Summed, honest: Tensor) -> Tensor | Factors:
 def pull(popular: Tensor, target: Tensor) -> Tensor:
     """What is missing to a row in the direction of the popular ones, longer than each of them."""
     direction = popular.mean(0)
-    return LENGTH * popular.norm(dim=1).max() * direction / direction.norm().clamp(min=1e-12) - target
+    longest: Tensor = popular.norm(dim=1).max()
+    missing: Tensor = LENGTH * longest * direction / direction.norm().clamp(min=1e-12) - target
+    return missing
+
+
+def moved(before: Tensors, after: Tensors, target: int, goal: Tensors) -> float:
+    """Which part of the way to its goal the target's row went in a round."""
+    step = sum(float(((after[name] - before[name])[target] * way).sum()) for name, way in goal.items())
+    return step / max(sum(float(way.square().sum()) for way in goal.values()), 1e-12)
 
 
 def promotable(scene: Scene) -> bool:
@@ -120,7 +132,7 @@ def promote(scene: Scene, share: float, rounds: int, gate: GateSettings | None =
     target = int(np.flatnonzero(popularity == popularity[popularity > 0].min())[0])  # nobody's favourite
     attackers = scene.some_clients(round(share * scene.split.n_users), turn=10**6)
     neighbours = torch.from_numpy(np.argsort(-popularity)[:NEIGHBOURS].copy())
-    server, draws = scene.first_server(), Draws(scene.config.run.seed)
+    server, draws, gain = scene.first_server(), Draws(scene.config.run.seed), 1 / max(1, len(attackers))
     for t in range(rounds):
         cohort = scene.method.cohort(server, engine.population(), t, draws)
         setup = RoundSetup(t, cohort, scene.split.n_items, scene.method.server_needs)
@@ -130,11 +142,14 @@ def promote(scene: Scene, share: float, rounds: int, gate: GateSettings | None =
             for name, value in server.shared.items()
             if value.dim() == 2 and len(value) == scene.split.n_items
         }
-        tampered = Tampering(way, attackers, target, goal, gate)
+        tampered = Tampering(way, attackers, target, goal, gain, gate)
         trained = engine.train_with(scene.method.broadcast(server, cohort), cohort, t, tampered)
         if not trained.n_answers:  # diverged: the gate refused everybody
             break
+        before = copy(server.shared)
         server = scene.method.server_update(server, trained.inbox, t, draws)
+        went = moved(before, server.shared, target, goal)
+        gain *= min(4.0, max(0.25, 1 / went)) if went > 0 else 4.0  # how servers scale uploads shows in what they do
     return Promotion(share, exposure(scene, engine, server, target, attackers), _hit_rate(engine, server))
 
 
