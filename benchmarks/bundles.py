@@ -3,8 +3,8 @@
     python benchmarks/bundles.py RUN...
 
 For finished runs: size of a bundle in both precisions; processor seconds to import its runtime, to read the bundle and
-rank the catalogue once, and to rank it again, with reasons (medians of separate processes); and NDCG@10 of all users with tables as they are
-and as they come back from 8 bits.
+rank the catalogue once, and to rank it again, with reasons (medians of separate processes); and NDCG@10 of all users
+with tables as they are and as they come back from 8 bits.
 """
 
 from __future__ import annotations
