@@ -6,6 +6,6 @@
     sums.py       what arrives, added up
     chain.py      a channel made of stages
     bfv.py        ciphertexts; with ciphertexts.py and fixedpoint.py
-    dp.py         noise and a budget; with clipping.py, accounting.py and budget.py
+    dp.py         noise and a budget; with clipping.py, accounting.py, budget.py and noise_shares.py
     registry.py   channels by name
 """
