@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from fedrecgel.channels.base import Channel, Plain
 from fedrecgel.channels.bfv import Encrypted
+from fedrecgel.channels.secagg import Secagg
 from fedrecgel.errors import PrivacyError
 from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Method, Need
 
-CHANNELS: dict[str, type[Channel]] = {"plain": Plain, "bfv": Encrypted}
+CHANNELS: dict[str, type[Channel]] = {"plain": Plain, "secagg": Secagg, "bfv": Encrypted}
 """A library that a channel needs is imported when the channel first encrypts."""
 
 

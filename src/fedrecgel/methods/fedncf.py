@@ -87,6 +87,11 @@ class FedNCF(fed.Method):
         """Adam squares the sum; a plain step is linear."""
         return fed.Need.LINEAR if self.server_optimiser == "sgd" else fed.Need.SUM
 
+    @property
+    def magnitude(self) -> float:
+        """Times the number of examples, where clients count by it."""
+        return fed.LARGE if self.weighting == "examples" else super().magnitude
+
     def leaves_device(self) -> frozenset[str]:
         """The gradients and, if clients count by it, their number of examples."""
         shared = frozenset({*self.backbone.tables, *self.backbone.network})

@@ -15,6 +15,7 @@ import torch
 from msgspec import Meta
 
 from fedrecgel.channels.base import Channel
+from fedrecgel.channels.fixedpoint import FixedPointSettings
 from fedrecgel.channels.registry import CHANNELS, channel_sections
 from fedrecgel.data.federation import SamplingSettings
 from fedrecgel.data.load import DataSettings
@@ -30,8 +31,8 @@ from fedrecgel.storage import read_toml
 
 RETIRED = {"faults": {"dropout": 0.0, "host_of": 0, "seconds": 0.0}}
 """Sections that older run folders hold, at the values at which they meant nothing."""
-PACKAGED = channel_sections()
-"""Sections of the package's own channels."""
+ALWAYS = {"fixed_point": FixedPointSettings}
+"""Sections of channels that every config has, whichever channel it names: those of run folders from before others."""
 Count = Annotated[int, Meta(ge=1)]
 T = TypeVar("T")
 
@@ -51,7 +52,8 @@ class RunSettings:
     engine: Literal["local", "flower"] = "local"
     """Where the clients live: in this process, or on Flower's nodes."""
     channel: str = "plain"
-    """What is between the devices and the server: plain, or bfv, which encrypts (extra `crypto`)."""
+    """What is between the devices and the server: see docs/privacy.md. On nodes secagg, sums under masks, unless
+    another is asked for; in this process plain, since a simulation sees everything anyway."""
 
 
 @dataclass(frozen=True)
@@ -158,11 +160,11 @@ def section_types() -> dict[str, type]:
 
 
 def channel_settings(name: str) -> dict[str, Any]:
-    """Default settings of the package's own channels and of the one of this name.
+    """Default settings of the channel of this name.
 
-    Others that somebody registered stay out: a run does not depend on channels it does not use.
+    Others stay out: a run does not depend on channels it does not use, and can be resumed when there are new ones.
     """
-    kinds = {**PACKAGED, **(CHANNELS[name].sections() if name in CHANNELS else {})}
+    kinds = {**ALWAYS, **(CHANNELS[name].sections() if name in CHANNELS else {})}
     return {section: kind() for section, kind in kinds.items()}
 
 
@@ -219,7 +221,8 @@ def from_dict(sections: Mapping[str, object]) -> Config:
             place[section] = build(hints[section], values, section)
     config = Config(**parts)
     run, stated = sections.get("run", {}), config.method.build().rounds
-    if stated is not None and isinstance(run, Mapping) and "rounds" not in run:
+    stating = run if isinstance(run, Mapping) else {}
+    if stated is not None and "rounds" not in stating:
         config = replace(config, run=replace(config.run, rounds=stated))
     return _check(replace(config, channels={**channel_settings(config.run.channel), **channels}))
 

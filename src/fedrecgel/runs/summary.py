@@ -5,12 +5,14 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fedrecgel.channels.base import Channel, Preparation
 from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.methods import method_label
 from fedrecgel.runs.config import Config
@@ -35,6 +37,7 @@ def summarise(
     config, split, history = training.config, training.split, training.history
     line = next(entry for entry in history if entry["round"] == reported)
     refused = sum((Counter(entry.get("refused", {})) for entry in history), Counter[str]())
+    channel = config.channel()
     leaky = config.sampling.exclude_heldout_from_negatives
     return {
         "run": training.fingerprint,
@@ -74,6 +77,8 @@ def summarise(
         },
         "privacy": {
             "channel": config.run.channel,
+            "reveals": channel.reveals.name.lower(),
+            "masks": masks_of(channel, config, history),
             "epsilon": None,
             "delta": None,
             "leaves_device": sorted(
@@ -89,6 +94,14 @@ def summarise(
         "accelerated": training.accelerated,
         "commit": source_commit(),
     }
+
+
+def masks_of(channel: Channel, config: Config, history: Sequence[Mapping[str, Any]]) -> str | None:
+    """Whether masks ran, as they always do on nodes, or sums were taken without them, to the same bits; else None."""
+    if channel.prepares < Preparation.RECOVERY:
+        return None
+    sizes = [line["clients"] + line.get("dropped", 0) for line in history]
+    return "run" if config.run.engine != "local" or all(map(channel.plays, sizes)) else "simulated"
 
 
 def warnings_of(config: Config) -> list[str]:
