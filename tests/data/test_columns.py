@@ -23,15 +23,26 @@ def table(**columns: Any) -> Any:
         ["userID", "itemId", "time", "Score"],
         [" uid ", "iid", "date", "weight"],
         ["user_id:token", "item_id:token", "timestamp:float", "rating:float"],
+        ["userId", "movieId", "ts", "stars"],
+        ["customer_id", "product_id", "created_at", "overall"],
+        ["User-ID", "ISBN", "unix time", "Book-Rating"],
     ],
 )
 def test_names_people_use(names: list[str]) -> None:
     chosen = choose_columns(["comment", *names])
-    assert list(chosen.values()) == names
+    assert list(chosen.values()) == [*names, None]
 
 
 def test_optional_columns() -> None:
-    assert choose_columns(["item", "user"]) == {"user": "user", "item": "item", "timestamp": None, "rating": None}
+    optional = {"timestamp": None, "rating": None, "title": None}
+    assert choose_columns(["item", "user"]) == {"user": "user", "item": "item", **optional}
+
+
+def test_a_less_usual_name_counts_only_where_no_usual_one_is() -> None:
+    assert choose_columns(["product_id", "item", "user", "customer_id"])["item"] == "item"
+    with pytest.raises(DataError, match="several columns that could be the item: asin, parent_asin"):
+        choose_columns(["asin", "parent_asin", "user"])
+    assert choose_columns(["user", "item", "movie_title", "title", "item_title"])["title"] == "title"
 
 
 @pytest.mark.parametrize(
@@ -176,3 +187,21 @@ def test_a_dictionary_may_hold_a_word_twice_or_for_nothing() -> None:
     data = Interactions.from_frame({"user": words, "item": [1, 2, 3, 4]}, min_interactions=1)
     assert data.user_ids == ["a", "b"]
     assert data.users.tolist() == [1, 1, 0, 1]
+
+
+@pytest.mark.parametrize("as_words", [False, True])
+def test_titles_are_those_of_the_first_row_that_has_one(as_words: bool) -> None:
+    titles = pa.array([None, " The\nMatrix ", "Matrix, the", "", None, "Ümit"])
+    frame = {"user": [1] * 6, "item": ["m", "m", "m", "x", "x", "u"]}
+    frame["title"] = titles.dictionary_encode() if as_words else titles
+    data = Interactions.from_frame(frame, min_interactions=1)
+    assert (data.item_ids, data.item_titles) == (["m", "u", "x"], ["The Matrix", "Ümit", "x"])
+    assert Interactions.from_frame({"user": [1], "item": [2]}, min_interactions=1).item_titles is None
+
+
+def test_titles_follow_the_items_that_remain() -> None:
+    frame = {"user": [1, 1, 2], "item": [5, 6, 7], "name": ["five", "six", "seven"]}
+    data = Interactions.from_frame(frame, title="name", min_interactions=2)
+    assert (data.item_ids, data.item_titles) == ([5, 6], ["five", "six"])
+    with pytest.raises(DataError, match=r"should hold text\. Found list"):
+        Interactions.from_frame({**frame, "name": [[1], [2], [3]]}, title="name")

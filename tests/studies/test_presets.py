@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import METHODS
+from fedrecgel.runs.config import read_config
 from fedrecgel.studies.presets import Presets
 
 
@@ -25,7 +27,18 @@ def test_published_takes_the_radii_of_the_data_set_and_nothing_else(configs: Pat
     method = origin.config.to_dict()["method"]
     assert (method["rho_co"], method["server_lr"], origin.config.run.seed) == (0.3, 1e-3, 3)
     assert "demo.toml" in origin.about
-    assert Presets(configs).origin("demo", "fedncf", "published", 0).about == "defaults"
+    assert Presets(configs).origin("demo", "fedncf", "published", 0).about == "released settings"
+    assert Presets(configs).origin("demo", "popularity", "published", 0).about == "defaults"
+
+
+@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if "released" in kind.variants])
+def test_published_settings_do_not_follow_the_defaults(name: str, tmp_path: Path) -> None:
+    """Those that repeat a paper start from `released`, the files of this repository too."""
+    wanted = asdict(METHODS[name](**METHODS[name].variants["released"]))  # type: ignore[arg-type]
+    found = Presets(tmp_path).origin("demo", name, "published", 0).config.method
+    assert (found.variant, asdict(found.build())) == ("released", wanted)
+    files = [path for path in Path("configs").rglob("*.toml") if f'name = "{name}"' in path.read_text()]
+    assert all(read_config(path).method.variant == "released" for path in files)
 
 
 def test_tuned_takes_the_file_of_the_method_and_says_so(configs: Path) -> None:

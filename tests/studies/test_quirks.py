@@ -13,7 +13,16 @@ from fedrecgel.methods import METHODS
 from fedrecgel.studies.experiment import Scope
 from fedrecgel.studies.plan import config_fingerprint
 from fedrecgel.studies.presets import Presets
-from fedrecgel.studies.quirks import ALL, CORRECTED, KINDS, LEAKY, PICKED, QuirksExperiment, single_quirks
+from fedrecgel.studies.quirks import (
+    ALL,
+    CORRECTED,
+    KINDS,
+    LEAKY,
+    PICKED,
+    QuirksExperiment,
+    native_values,
+    single_quirks,
+)
 
 
 def rows_of(method: str, *kinds: str, dataset: str = "demo") -> dict[str, dict[str, Any]]:
@@ -39,7 +48,7 @@ def test_rows_differ_from_the_corrected_one_in_what_they_name(method: str, datas
         if label == LEAKY:
             assert not method_changed
         elif label == ALL:
-            assert method_changed == {"variant", *METHODS[method].variants["native"]}
+            assert method_changed == {"variant", *native_values(method)}
         else:
             assert method_changed == {label.split(" = ")[0]}
         assert changed["evaluation"] == usual["evaluation"]
@@ -50,6 +59,13 @@ def test_rows_can_be_chosen() -> None:
     assert list(rows_of("gpfedrec", "leaky", "native", "picked")) == [CORRECTED, LEAKY, ALL, PICKED]
     assert list(rows_of("gpfedrec", "native")) == [CORRECTED, ALL]
     assert list(rows_of("fedncf")) == [CORRECTED, LEAKY, PICKED]
+
+
+def test_native_values_are_what_the_released_settings_are_not() -> None:
+    assert native_values("fedrap") == {"vary": "fixed"}
+    assert native_values("fedmf")["dim"] == 100
+    assert "updates" not in native_values("fedmf")
+    assert native_values("spectra") == {}
 
 
 def test_worth_is_the_row_minus_the_corrected_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,7 +169,7 @@ def measure(case: Case, data_dir: str | None) -> tuple[dict[str, Any], float]:
     settings = DataSettings(**{**case.data.__dict__, "dir": data_dir})
     split: Split = load_data(settings).split(candidates=99)
     federation = Federation(split)
-    method = FedRecGEL(fraction=case.fraction)
+    method = FedRecGEL(**{**FedRecGEL.variants["released"], "fraction": case.fraction})  # type: ignore[arg-type]
     contenders = {"plain": Contender(method, federation, 1)}
     if has_kernel(method):
         contenders["accelerated"] = Contender(method, federation, 1, accelerate=True)

@@ -1,4 +1,4 @@
-"""Which column is the user, which the item: from any Arrow table to four checked arrays."""
+"""Which column is the user, which the item: from any Arrow table to checked arrays."""
 
 from __future__ import annotations
 
@@ -13,12 +13,24 @@ import pyarrow.compute as pc
 
 from fedrecgel.errors import DataError
 
+ITEM_IDS = (
+    *("movie_id", "film_id", "product_id", "book_id", "article_id", "news_id", "song_id", "track_id", "artist_id"),
+    *("video_id", "game_id", "anime_id", "business_id", "poi_id", "content_id", "asin", "parent_asin", "isbn", "sku"),
+)
 ALIASES = {
-    "user": ("user", "user_id", "userid", "uid"),
-    "item": ("item", "item_id", "itemid", "iid"),
-    "timestamp": ("timestamp", "time", "ts", "date", "datetime"),
-    "rating": ("rating", "score", "weight"),
+    "user": (("user", "user_id", "uid"), ("customer_id", "member_id", "visitor_id", "reviewer_id", "account_id")),
+    "item": (("item", "item_id", "iid"), ITEM_IDS),
+    "timestamp": (
+        ("timestamp", "time", "ts", "date", "datetime"),
+        ("unix_time", "unix_timestamp", "event_time", "event_timestamp", "created_at", "unix_review_time"),
+    ),
+    "rating": (("rating", "score", "weight"), ("stars", "overall", "book_rating")),
+    "title": (("title",), ("item_title",), ("movie_title",), ("product_title",), ("book_title",), ("item_name",)),
 }
+"""Names of each role, in any case and with or without spaces, `_` and `-`.
+
+A later group counts only where an earlier one has no match.
+"""
 REQUIRED = ("user", "item")
 NO_TIME = np.iinfo(np.int64).min
 """How NumPy and pandas store a missing time; its opposite does not fit 64 bits, so it cannot be ordered, either."""
@@ -34,6 +46,7 @@ class ColumnNames:
     item: str | None = None
     timestamp: str | None = None
     rating: str | None = None
+    title: str | None = None
 
 
 BY_NAME = ColumnNames()
@@ -48,6 +61,8 @@ class Columns:
     items: Any
     times: np.ndarray[Any, np.dtype[np.int64]] | None
     ratings: np.ndarray[Any, np.dtype[np.float32]] | None
+    titles: Any = None
+    """Text of each row's item, which may be missing."""
 
 
 def pick_columns(table: Any, names: ColumnNames = BY_NAME, where: str = "the table") -> Columns:
@@ -67,6 +82,7 @@ def pick_columns(table: Any, names: ColumnNames = BY_NAME, where: str = "the tab
         if "timestamp" in column
         else None,
         ratings=_ratings(column["rating"], f"column '{chosen['rating']}' of {where}") if "rating" in column else None,
+        titles=_titles(column["title"], f"column '{chosen['title']}' of {where}") if "title" in column else None,
     )
 
 
@@ -86,8 +102,8 @@ def choose_columns(found: list[str], names: ColumnNames = BY_NAME, where: str = 
 
 
 def _plain(name: str) -> str:
-    """`user_id:token` (RecBole) and `userID` are the same name to a reader."""
-    return re.sub(r":\w+$", "", name.strip()).lower()
+    """`user_id:token` (RecBole), User-ID and userId are the same name to a reader."""
+    return re.sub(r"[\s_-]", "", re.sub(r":\w+$", "", name.strip())).lower()
 
 
 def _find(found: list[str], role: str, given: str | None, where: str) -> str | None:
@@ -97,7 +113,8 @@ def _find(found: list[str], role: str, given: str | None, where: str) -> str | N
         if found.count(given) > 1:
             raise DataError(f"{where} should have one column '{given}' (data.{role}). Found {found.count(given)}.")
         return given
-    matches = [name for name in found if _plain(name) in ALIASES[role]]
+    groups = ([name for name in found if _plain(name) in map(_plain, group)] for group in ALIASES[role])
+    matches = next(filter(None, groups), [])
     if len(matches) > 1:
         raise DataError(
             f"{where} has several columns that could be the {role}: {_listed(matches)}. "
@@ -219,3 +236,13 @@ def _ratings(column: Any, what: str) -> np.ndarray[Any, np.dtype[np.float32]]:
         return np.asarray(column.cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float32)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(f"{what[0].upper() + what[1:]} should hold numbers. Found {column.type}.") from error
+
+
+def _titles(column: Any, what: str) -> Any:
+    """Text as a dictionary; titles repeat with every row of their item."""
+    if pa.types.is_dictionary(column.type):
+        return _with_values(column, _titles(column.dictionary, what).cast(pa.large_string()))
+    try:
+        return column.cast(pa.large_string()).dictionary_encode()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DataError(f"{what[0].upper() + what[1:]} should hold text. Found {column.type}.") from error

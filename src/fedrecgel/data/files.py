@@ -161,6 +161,8 @@ def _types(wanted: Mapping[str, str]) -> dict[str, Any]:
     types = {wanted["user"]: ID_TEXT, wanted["item"]: ID_TEXT}
     if "rating" in wanted:
         types[wanted["rating"]] = pa.float32()
+    if "title" in wanted:
+        types[wanted["title"]] = ID_TEXT
     if wanted.get("timestamp", "").endswith(":float"):
         types[wanted["timestamp"]] = pa.float64()
     return types

@@ -41,6 +41,8 @@ class Interactions:
     sha256: str | None = None
     loaded_as: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Settings of `load` that give this data again; empty for data handed over in memory."""
+    item_titles: list[str] | None = field(default=None, repr=False)
+    """What people call each item, in the order of `item_ids`; the id where a title is missing."""
 
     @property
     def n_users(self) -> int:
@@ -65,6 +67,7 @@ class Interactions:
         item: str | None = None,
         timestamp: str | None = None,
         rating: str | None = None,
+        title: str | None = None,
         min_interactions: int = MIN_INTERACTIONS,
         min_rating: float | None = None,
         distinct: bool = False,
@@ -74,16 +77,17 @@ class Interactions:
         Args:
             frame: one row per interaction.
             name: what to call it in results.
-            user: column of user ids; found by name when not given, like the next three.
+            user: column of user ids; found by name when not given, like the next four.
             item: column of item ids.
             timestamp: column that orders a user's interactions; optional.
             rating: column of ratings, used only by `min_rating`; optional.
+            title: column of the items' titles, kept to show them; optional.
             min_interactions: users with fewer are dropped.
             min_rating: keep only interactions rated at least this.
             distinct: keep only the latest interaction of each user-item pair.
         """
         table = frame if isinstance(frame, pa.Table) else _as_table(frame)
-        columns = pick_columns(table, ColumnNames(user, item, timestamp, rating), f"data '{name}'")
+        columns = pick_columns(table, ColumnNames(user, item, timestamp, rating, title), f"data '{name}'")
         return cls.from_columns(
             columns, name=name, min_interactions=min_interactions, min_rating=min_rating, distinct=distinct
         )
@@ -102,6 +106,7 @@ class Interactions:
         """Number users and items, keep distinct pairs if asked, then drop small users."""
         users, user_ids = _number(columns.users)
         items, item_ids = _number(columns.items)
+        titles = None if columns.titles is None else _titles_of(items, item_ids, columns.titles)
         keep = np.arange(len(users))
         if min_rating is not None:
             if columns.ratings is None:
@@ -130,6 +135,7 @@ class Interactions:
             item_ids=[item_ids[k] for k in item_kept],
             min_interactions=min_interactions,
             dropped_users=n_before - len(user_kept),
+            item_titles=None if titles is None else [titles[k] for k in item_kept],
             **origin,
         )
 
@@ -168,6 +174,17 @@ def _number(raw: Any) -> tuple[npt.NDArray[np.int32], list[Any]]:
     if words is not raw:
         numbers = numbers[raw.indices.to_numpy(zero_copy_only=False)]
     return numbers, [ids[k] for k in order]
+
+
+def _titles_of(items: npt.NDArray[np.int32], item_ids: list[Any], titles: Any) -> list[str]:
+    """The first title that a row of each item has, on one line; its id if none has one."""
+    words = [" ".join((word or "").split()) for word in titles.dictionary.to_pylist()]
+    words.append("")  # for rows without a title
+    codes = titles.indices.fill_null(len(words) - 1).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(np.array([bool(word) for word in words])[codes])[::-1]  # the first row is written last
+    first = np.full(len(item_ids), len(words) - 1)
+    first[items[rows]] = codes[rows]
+    return [words[code] or str(item) for code, item in zip(first, item_ids, strict=True)]
 
 
 def _latest_of_each_pair(

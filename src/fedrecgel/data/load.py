@@ -29,13 +29,15 @@ class DataSettings:
     dir: str | None = None
     """Folder with the raw files of named data sets; else FEDRECGEL_DATA, the cache, or a download."""
     user: str | None = None
-    """Column of user ids in an own file; found by name when not given, like the next three."""
+    """Column of user ids in an own file; found by name when not given, like the next four."""
     item: str | None = None
     """Column of item ids."""
     timestamp: str | None = None
     """Column that orders a user's interactions."""
     rating: str | None = None
     """Column of ratings, used only by min_rating."""
+    title: str | None = None
+    """Column of the items' titles, kept to show them."""
     min_interactions: Annotated[int, Meta(ge=1)] = MIN_INTERACTIONS
     """Users with fewer interactions are dropped."""
     min_rating: float | None = None
@@ -58,6 +60,7 @@ def load(
     item: str | None = None,
     timestamp: str | None = None,
     rating: str | None = None,
+    title: str | None = None,
     min_interactions: int = MIN_INTERACTIONS,
     min_rating: float | None = None,
     distinct: bool | None = None,
@@ -67,10 +70,11 @@ def load(
     Args:
         name_or_path: `demo`, another name that `fedrecgel data list` shows, or a .csv, .tsv, .parquet or .inter file.
         data_dir: folder with the raw files of named data sets; else `FEDRECGEL_DATA`, the cache or a download.
-        user: column of user ids in an own file; found by name when not given, like the next three.
+        user: column of user ids in an own file; found by name when not given, like the next four.
         item: column of item ids.
         timestamp: column that orders a user's interactions.
         rating: column of ratings, used only by `min_rating`.
+        title: column of the items' titles, kept to show them.
         min_interactions: users with fewer are dropped.
         min_rating: keep only interactions rated at least this.
         distinct: keep only the latest interaction of each user-item pair; None does what the data set says.
@@ -80,7 +84,7 @@ def load(
         DataError: the data cannot be found, read or used, or is not the published one.
     """
     folder = None if data_dir is None else str(data_dir)
-    columns = (user, item, timestamp, rating)
+    columns = (user, item, timestamp, rating, title)
     name = name_or_path if isinstance(name_or_path, str) else str(name_or_path.absolute())  # a Path is never a name
     return load_data(DataSettings(name, folder, *columns, min_interactions, min_rating, distinct))
 
@@ -88,10 +92,10 @@ def load(
 def load_data(settings: DataSettings) -> Interactions:
     """The data these settings describe, with a note of them."""
     name = settings.name
-    columns = ColumnNames(settings.user, settings.item, settings.timestamp, settings.rating)
+    columns = ColumnNames(settings.user, settings.item, settings.timestamp, settings.rating, settings.title)
     if name in NAMES and columns != BY_NAME:
         raise ConfigError(
-            f"data.user, data.item, data.timestamp and data.rating name columns of an own file, "
+            f"data.user, data.item, data.timestamp, data.rating and data.title name columns of an own file, "
             f"and '{name}' is a named data set. Leave them out."
         )
     sizes = (settings.users, settings.items, settings.interactions)

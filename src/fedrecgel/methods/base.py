@@ -168,7 +168,7 @@ class Method(ABC):
     sends: ClassVar[frozenset[str]]
     """Names that leave the device at some setting of the default model; `leaves_device` has those of this one."""
     variants: ClassVar[Mapping[str, Mapping[str, object]]] = {}
-    """Named sets of hyper-parameters."""
+    """Named sets of hyper-parameters; `released` has the published settings, with which experiments repeat a paper."""
     search: ClassVar[Mapping[str, object]] = {}
     """Where `fedrecgel tune` looks when a config has no table [search], in the same format; a key without a section is
     a hyper-parameter. `fraction` is searched for every method. A range holds the default and is about two orders of

@@ -35,6 +35,20 @@ from fedrecgel.models.linear import alternate, linear_scores, linear_start
 from fedrecgel.numerics.cluster import elbow, kmeans
 
 UNLABELLED = -1
+RELEASED: dict[str, object] = {
+    "fraction": 1.0,
+    "dim": 32,
+    "lr": 0.1,
+    "lr_eta": 80.0,
+    "batch_size": 256,
+    "epochs": 1,
+    "clusters": 30,
+    "restarts": 10,
+    "reg": 0.005,
+    "temperature": 0.1,
+    "base_temperature": 0.5,
+}
+"""Settings of the released code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +57,7 @@ class CoFedRec(fed.Method):
 
     paper: ClassVar[str] = "He et al., WWW 2024"
     sends: ClassVar[frozenset[str]] = frozenset({"items"})
-    variants: ClassVar[Mapping[str, Mapping[str, object]]] = {"native": {"epochs": 2}}
+    variants: ClassVar[Mapping[str, Mapping[str, object]]] = {"released": RELEASED, "native": RELEASED | {"epochs": 2}}
     search: ClassVar[Mapping[str, object]] = {
         "lr": {"low": 1e-2, "high": 1.0, "log": True},
         "lr_eta": {"low": 1.0, "high": 100.0, "log": True},

@@ -39,6 +39,17 @@ from fedrecgel.models.neumf import NeuMF
 from fedrecgel.numerics.optim import adam_moments, client_adam
 
 Optimiser = Literal["adam", "sgd"]
+RELEASED: dict[str, object] = {
+    "fraction": 0.1,
+    "model": "neumf",
+    "gmf_dim": 32,
+    "mlp_dim": 128,
+    "user_optimiser": "adam",
+    "user_lr": 0.1,
+    "server_optimiser": "adam",
+    "server_lr": 1e-3,
+}
+"""Settings of the code released with FedRecGEL."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +58,7 @@ class FedNCF(fed.Method):
 
     paper: ClassVar[str] = "Perifanis and Efraimidis, Knowledge-Based Systems 2022"
     sends: ClassVar[frozenset[str]] = frozenset({*NeuMF.tables, *NeuMF.network})
+    variants: ClassVar[Mapping[str, Mapping[str, object]]] = {"released": RELEASED}
     search: ClassVar[Mapping[str, object]] = {
         "server_lr": {"low": 3e-4, "high": 3e-2, "log": True},
         "user_lr": {"low": 1e-2, "high": 1.0, "log": True},

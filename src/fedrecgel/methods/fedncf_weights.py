@@ -36,6 +36,18 @@ from fedrecgel.numerics.optim import AdamState, active_adam, fresh_adam
 
 TABLES, SHARED = NeuMF.tables, frozenset({*NeuMF.tables, *NeuMF.network})
 
+RELEASED: dict[str, object] = {
+    "fraction": 0.1,
+    "gmf_dim": 32,
+    "mlp_dim": 128,
+    "lr": 1e-3,
+    "user_lr": 0.1,
+    "epochs": 2,
+    "batch_size": 128,
+    "aggregation": "mf",
+}
+"""Epochs, batches and averages of the paper, at the rates of `fedncf`."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FedNCFWeights(fed.Method):
@@ -43,6 +55,7 @@ class FedNCFWeights(fed.Method):
 
     paper: ClassVar[str] = "Perifanis and Efraimidis, Knowledge-Based Systems 2022"
     sends: ClassVar[frozenset[str]] = SHARED | {"touched"}
+    variants: ClassVar[Mapping[str, Mapping[str, object]]] = {"released": RELEASED}
     search: ClassVar[Mapping[str, object]] = {
         "lr": {"low": 1e-4, "high": 1e-2, "log": True},
         "user_lr": {"low": 1e-2, "high": 1.0, "log": True},

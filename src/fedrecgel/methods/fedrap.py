@@ -32,6 +32,22 @@ from fedrecgel.methods import author as fed
 from fedrecgel.models.linear import linear_scores, linear_start
 from fedrecgel.numerics.losses import bce
 
+RELEASED: dict[str, object] = {
+    "fraction": 1.0,
+    "dim": 32,
+    "lr_network": 0.5,
+    "lr_items": 200.0,
+    "round_decay": 0.97,
+    "batch_decay": 0.95,
+    "weight_decay": 1e-4,
+    "lambda_": 0.1,
+    "mu": 0.1,
+    "batch_size": 2048,
+    "epochs": 10,
+    "tolerance": 1e-4,
+}
+"""Defaults of the released code."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FedRAP(fed.Method):
@@ -39,7 +55,10 @@ class FedRAP(fed.Method):
 
     paper: ClassVar[str] = "Li et al., ICLR 2024"
     sends: ClassVar[frozenset[str]] = frozenset({"common", "decay"})
-    variants: ClassVar[Mapping[str, Mapping[str, object]]] = {"native": {"vary": "fixed"}}
+    variants: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "released": RELEASED,
+        "native": RELEASED | {"vary": "fixed"},
+    }
     search: ClassVar[Mapping[str, object]] = {
         # From what its authors take on MovieLens to their default.
         "lr_network": {"low": 1e-4, "high": 1.0, "log": True},

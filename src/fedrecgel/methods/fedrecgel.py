@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fedrecgel.methods import author as fed
-from fedrecgel.methods.fedncf import FedNCF
+from fedrecgel.methods.fedncf import RELEASED, FedNCF
 from fedrecgel.numerics.pac_bayes import regulariser_slopes
 
 
@@ -34,8 +34,10 @@ class FedRecGEL(FedNCF):
     paper: ClassVar[str] = "Yu et al., WWW 2026"
     sends: ClassVar[frozenset[str]] = FedNCF.sends | {"g_norm"}
     variants: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "paper": {"order": "user-first", "reduction": "mean", "g_norm": 1.0}
-        | {"user_optimiser": "sgd", "user_lr": 1e-3, "server_optimiser": "sgd", "server_lr": 1e-3}
+        "released": RELEASED | {"rho_co": 0.02, "rho_ur": 0.02},
+        "paper": RELEASED
+        | {"rho_co": 0.02, "rho_ur": 0.02, "order": "user-first", "reduction": "mean", "g_norm": 1.0}
+        | {"user_optimiser": "sgd", "user_lr": 1e-3, "server_optimiser": "sgd", "server_lr": 1e-3},
     }
     search: ClassVar[Mapping[str, object]] = {
         "server_lr": {"low": 3e-4, "high": 3e-2, "log": True},

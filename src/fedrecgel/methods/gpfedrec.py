@@ -41,6 +41,20 @@ NO_GUIDE = 0
 """The place of the empty guide of clients that never took part; the others have one each, in order of first use."""
 BLOCK = 1 << 21
 """Entries of tables the server handles at once: as many as stay in the cache."""
+RELEASED: dict[str, object] = {
+    "fraction": 1.0,
+    "dim": 32,
+    "layers": (32, 16, 8),
+    "lr": 0.1,
+    "lr_eta": 80.0,
+    "reg": 1.0,
+    "batch_size": 256,
+    "epochs": 1,
+    "neighbours": 0,
+    "threshold": 1.0,
+    "hops": 1,
+}
+"""Settings of the released code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +63,10 @@ class GPFedRec(fed.Method):
 
     paper: ClassVar[str] = "Zhang et al., KDD 2024"
     sends: ClassVar[frozenset[str]] = frozenset({"items", "pull"})
-    variants: ClassVar[Mapping[str, Mapping[str, object]]] = {"native": {"native_cosine_distance": True}}
+    variants: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "released": RELEASED,
+        "native": RELEASED | {"native_cosine_distance": True},
+    }
     search: ClassVar[Mapping[str, object]] = {
         "lr": {"low": 1e-2, "high": 1.0, "log": True},
         "lr_eta": {"low": 1.0, "high": 100.0, "log": True},

@@ -42,6 +42,16 @@ GLOBAL = 0
 """The model every user has; models 1 … K belong to clusters, and a user not clustered yet has label 0."""
 DECAY_BATCH = 1024
 """The released code divides its weight decay by this batch size, whatever the batch is."""
+RELEASED: dict[str, object] = {
+    "fraction": 0.1,
+    "dim": 32,
+    "lr": 1e-2,
+    "user_lr": 1e-2,
+    "local_lr": 1e-2,
+    "decay": 1e-5,
+    "clusters": 5,
+}
+"""Rates of the released code, at the common size and share of clients."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +61,8 @@ class PerFedRec(fed.Method):
     paper: ClassVar[str] = "Luo et al., CIKM 2022"
     sends: ClassVar[frozenset[str]] = frozenset({"user", "items", "neighbours", "degree"})
     variants: ClassVar[Mapping[str, Mapping[str, object]]] = {
-        "native": {"dim": 64, "propagation": "native", "match_clusters": False, "noise": 0.02}
+        "released": RELEASED,
+        "native": RELEASED | {"dim": 64, "propagation": "native", "match_clusters": False, "noise": 0.02},
     }
     search: ClassVar[Mapping[str, object]] = {
         "lr": {"low": 3e-4, "high": 3e-2, "log": True},

@@ -29,6 +29,9 @@ from torch import Tensor
 from fedrecgel.methods import author as fed
 from fedrecgel.models.linear import alternate, linear_scores, linear_start
 
+RELEASED: dict[str, object] = {"fraction": 1.0, "dim": 32, "lr": 0.1, "lr_eta": 80.0, "batch_size": 256, "epochs": 1}
+"""Settings of the released code."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PFedRec(fed.Method):
@@ -36,7 +39,10 @@ class PFedRec(fed.Method):
 
     paper: ClassVar[str] = "Zhang et al., IJCAI 2023"
     sends: ClassVar[frozenset[str]] = frozenset({"items"})
-    variants: ClassVar[Mapping[str, Mapping[str, object]]] = {"native": {"unseen": "initial"}}
+    variants: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "released": RELEASED,
+        "native": RELEASED | {"unseen": "initial"},
+    }
     search: ClassVar[Mapping[str, object]] = {
         "lr": {"low": 1e-2, "high": 1.0, "log": True},
         "lr_eta": {"low": 1.0, "high": 100.0, "log": True},

@@ -1,6 +1,6 @@
 """From (data set, method, setting, seed) to a config: where the hyper-parameters of an experiment come from.
 
-published  the released defaults; FedRecGEL's radii from `configs/<dataset>.toml`
+published  the variant `released` of methods that have one; FedRecGEL's radii from `configs/<dataset>.toml`
 tuned      `configs/<dataset>/<method>.toml` where it exists, else as `published`
 long       half of the clients per round, server rate 5e-3, 200 rounds: long enough to overfit, where the radii matter;
            methods whose server has no rate keep their own way of averaging, references stay as published
@@ -24,6 +24,8 @@ SETTINGS: tuple[Setting, ...] = ("published", "tuned", "long")
 LONG = {"fraction": (0.5, "half of the clients"), "server_lr": (5e-3, "server rate 0.005")}
 """What hyper-parameters are set to, in a method that has them, and how tables say so."""
 LONG_ROUNDS = 200
+RELEASED = "released"
+"""The variant that published comparisons start from: new defaults do not move them."""
 
 Assignment = tuple[str, str, object]
 
@@ -56,13 +58,16 @@ class Presets:
         kind = find_method(method)
         own = {entry.name for entry in fields(kind)}
         tuned, radii = self.folder / dataset / f"{method_label(method)}.toml", self.folder / f"{dataset}.toml"
-        path, about = None, "defaults"
+        path, about = None, "released settings" if RELEASED in kind.variants else "defaults"
+        base = about
         if setting == "tuned" and tuned.exists():
             path, about = tuned, tuned.as_posix()
         given: list[Assignment] = [("data", "name", dataset), ("method", "name", method)]
+        if path is None and RELEASED in kind.variants:
+            given.append(("method", "variant", RELEASED))
         if path is None and (found := _radii(radii, method)):
             given += found
-            about = f"defaults, radii of {radii.as_posix()}"
+            about = f"{base}, radii of {radii.as_posix()}"
         if self.data_dir is not None:
             given.append(("data", "dir", self.data_dir))
         if setting == "long" and kind.kind == "federated":
@@ -70,7 +75,7 @@ class Presets:
             given += [("method", key, value) for key, (value, _) in chosen.items()]
             given.append(("run", "rounds", LONG_ROUNDS))
             words = [*(text for _, text in chosen.values()), f"{LONG_ROUNDS} rounds"]
-            about = about.replace("defaults", ", ".join(words))
+            about = about.replace(base, ", ".join(words))
         if self.rounds is not None and kind().rounds is None:  # else the method knows better
             given.append(("run", "rounds", self.rounds))
             about += f"; {self.rounds} rounds"

@@ -24,7 +24,7 @@ from fedrecgel.studies.cells import (
     table_metrics,
 )
 from fedrecgel.studies.experiment import Document, Experiment, Option, names_in
-from fedrecgel.studies.presets import Assignment
+from fedrecgel.studies.presets import RELEASED, Assignment
 from fedrecgel.studies.records import Record
 from fedrecgel.studies.rows import (
     ONE_SEED,
@@ -193,19 +193,25 @@ class QuirksExperiment(Experiment):
         return Quirks(command, FAMILY_TEST, rows, popularity, missing)
 
 
+def native_values(method: str) -> dict[str, object]:
+    """What the native variant sets otherwise than the released settings, from which every row starts."""
+    variants = find_method(method).variants
+    released = variants.get(RELEASED, {})
+    return {key: value for key, value in variants.get(NATIVE, {}).items() if released.get(key) != value}
+
+
 def single_quirks(method: str) -> dict[str, list[Assignment]]:
     """The native options of a method one by one, by what they set."""
-    native = find_method(method).variants.get(NATIVE, {})
     return {
         f"{key} = {value}".lower(): [("method", key, value)]
-        for key, value in native.items()
+        for key, value in native_values(method).items()
         if key not in SIZES_AND_RATES
     }
 
 
 def _native(method: str) -> list[Assignment]:
     """The native variant, each of its values on top of a tuned one."""
-    native = find_method(method).variants.get(NATIVE, {})
+    native = native_values(method)
     return [("method", "variant", NATIVE), *(("method", key, value) for key, value in native.items())] if native else []
 
 
