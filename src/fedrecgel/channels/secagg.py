@@ -1,8 +1,8 @@
 """Secure aggregation: the server learns the sum of a round and nothing else, whoever drops out on the way.
 
-Numbers become integers (`fixedpoint.py`), integers get masks that cancel in the sum (`masking.py`). Tables are whole
-and every upload has the same size. What a node would say of its users in the clear is in the sum, too: weights, losses,
-how many they are.
+Numbers become integers (`channels/fixedpoint.py`), integers get masks that cancel in the sum (`channels/masking.py`).
+Tables are whole and every upload has the same size. What a node would say of its users in the clear is in the sum, too:
+weights, losses, how many they are.
 """
 
 from __future__ import annotations
