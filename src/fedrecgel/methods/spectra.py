@@ -35,7 +35,7 @@ from fedrecgel.numerics.least_squares import LeastSquares
 from fedrecgel.numerics.mixtures import GRID, GRID_WITH_PAIRS, Mixture, choose_best
 from fedrecgel.numerics.own_rows import OwnRows
 from fedrecgel.numerics.spectral_scores import Scorer, damping
-from fedrecgel.numerics.spectrum import nystrom, orthonormal
+from fedrecgel.numerics.spectrum import nearest_gram, nystrom, orthonormal
 from fedrecgel.tensors import Factors
 
 VOTERS, SCORES_VOTED_ON = 20_000, 200_000_000
@@ -261,13 +261,14 @@ class Spectra(fed.Method):
         shared = dict(server.shared)
         match turn.stage:
             case Stage.COUNTS:
-                fewer, everything = (part.mT.unsqueeze(2) for part in sums["counts"].chunk(2, 1))
+                found = sums["counts"].clamp(min=0).chunk(2, 1)  # noise of a channel may be below
+                fewer, everything = (part.mT.unsqueeze(2) for part in found)
                 kept |= {f"all_{name}": column.clone() for name, column in zip(COUNTED, everything, strict=True)}
                 shared |= {name: column.clone() for name, column in zip(COUNTED, fewer, strict=True)}
             case Stage.SPECTRUM:
                 shared |= self._spectral_step(shared, sums["spectrum"], turn)
             case Stage.FACTORS:
-                terms = sums["targets"], sums["gram"], sums["weighted_gram"]
+                terms = sums["targets"], nearest_gram(sums["gram"]), nearest_gram(sums["weighted_gram"])
                 stepped = self._least_squares.step_items(
                     shared["items"], shared["weights"], terms, float(n_clients), self.step
                 )

@@ -30,6 +30,7 @@ from fedrecgel.engine.gate import (
     choose,
     far_off,
     form_of,
+    nobodys_upload,
 )
 from fedrecgel.errors import IncompleteError
 from fedrecgel.evaluation.ranking import Ranks
@@ -106,6 +107,10 @@ class FlowerEngine:
             RunError: too few answers, after all repetitions.
         """
         setup = RoundSetup(round, cohort, self.problem.n_items, self.method.server_needs)
+        if not len(cohort):  # a channel drew each client by chance; its noise tells nobody
+            empty = nobodys_upload(self._forms(server, setup))
+            self._finished = round + 1
+            return Trained(self._inbound.collect([empty], setup), None, 0, 0, 0, {})
         if self.channel.prepares < Preparation.EXCHANGE:
             return self._train(server, setup, Answers())
         for left in reversed(range(1 + self._settings.repeats)):
