@@ -13,12 +13,14 @@ import torch
 
 from fedrecgel.channels.registry import check_channel
 from fedrecgel.data.load import load_data
-from fedrecgel.data.split import Split, leave_one_out
+from fedrecgel.data.protocols import make_split
+from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
 from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
 from fedrecgel.engine.local import LocalEngine
 from fedrecgel.engine.run import Round, run
 from fedrecgel.errors import RunError, RunFolderError
+from fedrecgel.evaluation.coverage import Coverage
 from fedrecgel.evaluation.metrics import is_metric, metrics
 from fedrecgel.evaluation.ranking import Ranks
 from fedrecgel.methods.base import Problem, Server
@@ -50,7 +52,7 @@ class Interrupted(Exception):  # noqa: N818 - not an error: the run can be resum
 
 def load_split(config: Config) -> Split:
     """The split a config describes."""
-    return leave_one_out(load_data(config.data), config.split)
+    return make_split(load_data(config.data), config.split)
 
 
 def train_config(
@@ -120,6 +122,8 @@ class Training:
         self._best: Snapshot | None = None  # in memory only when there is no folder to keep it in
         self._ranked: dict[tuple[str, str], Ranks] = {}
         """Ranks by the current model: nodes are asked for them once."""
+        self.coverage: dict[str, float] | None = None
+        """Of the whole catalogue, since it was last ranked; on nodes lists stay there."""
         self.history: list[Line] = []
         self.seconds_total = time.perf_counter() - started
 
@@ -193,8 +197,17 @@ class Training:
 
     def _ranks(self, held_out: str, against: str) -> Ranks:
         if (held_out, against) not in self._ranked:
-            self._ranked[held_out, against] = self.engine.ranks(self.server, held_out, against)
+            self._ranked[held_out, against] = self._rank(held_out, against)
         return self._ranked[held_out, against]
+
+    def _rank(self, held_out: str, against: str) -> Ranks:
+        """Ask the engine; where the clients are here, count what the whole catalogue's lists show, too."""
+        if not (isinstance(self.engine, LocalEngine) and against == "catalogue"):
+            return self.engine.ranks(self.server, held_out, against)
+        lists = Coverage(self.split.n_items, self.config.evaluation.ks)
+        ranks = self.engine.ranks(self.server, held_out, against, lists)
+        self.coverage = lists.result()
+        return ranks
 
     def _select(self, line: Line) -> None:
         """Keep a copy of the best model so far, by HR at the largest K; the earliest wins a draw."""
@@ -299,4 +312,6 @@ class Training:
         found = {"candidates": {name: last[name] for name in last if is_metric(name)}}
         if self.config.evaluation.full:
             found["catalogue"] = reference.evaluate("test", "catalogue")
+        if reference.coverage is not None:
+            found["coverage"] = reference.coverage
         return found
