@@ -15,6 +15,7 @@ from fedrecgel.channels.registry import check_channel
 from fedrecgel.data.load import load_data
 from fedrecgel.data.protocols import make_split
 from fedrecgel.data.split import Split
+from fedrecgel.data.whole import hold_nothing_out
 from fedrecgel.draws import Draws
 from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
 from fedrecgel.engine.local import LocalEngine
@@ -35,9 +36,12 @@ from fedrecgel.runs.result import Result
 from fedrecgel.runs.resumable import read_resumable
 from fedrecgel.runs.settings import run_fingerprint
 from fedrecgel.runs.summary import summarise
+from fedrecgel.runs.verdict import NOTHING_MEASURED, verdicts
 from fedrecgel.storage import write_text
 from fedrecgel.tensors import copy, move
 
+NOBODY = Ranks(*torch.empty(2, 0, dtype=torch.int64))
+"""Ranks where nothing is held out."""
 Line = dict[str, Any]
 """One round of metrics.jsonl."""
 
@@ -52,6 +56,8 @@ class Interrupted(Exception):  # noqa: N818 - not an error: the run can be resum
 
 def load_split(config: Config) -> Split:
     """The split a config describes."""
+    if config.run.final:
+        return hold_nothing_out(load_data(config.data), config.split)
     return make_split(load_data(config.data), config.split)
 
 
@@ -122,6 +128,8 @@ class Training:
         self._best: Snapshot | None = None  # in memory only when there is no folder to keep it in
         self._ranked: dict[tuple[str, str], Ranks] = {}
         """Ranks by the current model: nodes are asked for them once."""
+        self.popularity: Ranks | None = None
+        """Ranks by popularity, once it is measured."""
         self.coverage: dict[str, float] | None = None
         """Of the whole catalogue, since it was last ranked; on nodes lists stay there."""
         self.history: list[Line] = []
@@ -175,7 +183,8 @@ class Training:
             "bytes_up": finished.trained.bytes_up,
             "bytes_down": finished.trained.bytes_down,
         }
-        if self.round % self.config.evaluation.every == 0 or self.round == self.last_round:
+        due = self.round % self.config.evaluation.every == 0 or self.round == self.last_round
+        if due and not self.config.run.final:
             self._evaluate_line(line)
         self.history.append(line)
         if self.folder is not None:
@@ -253,6 +262,7 @@ class Training:
                 self.channel.restore(saved.channel)
                 self.last_round = allowed_rounds(self.config, self.method, self.channel, self.split.n_users)
             late = bool(self.history) and f"HR@{max(self.config.evaluation.ks)}" not in self.history[-1]
+            late = late and not self.config.run.final
             if late and self.round == self.last_round:  # stopped here earlier, on the way to more rounds
                 self._evaluate_line(self.history[-1])
         self.folder.reopen(self.config.to_toml(), self.history)
@@ -265,14 +275,16 @@ class Training:
             reported = self.best_round
             if reported != self.round:
                 self._return_to(reported)
-        settings = self.config.evaluation
+        settings, final = self.config.evaluation, self.config.run.final
         against = ["candidates", "catalogue"] if settings.full else ["candidates"]
-        ranks = {name: self._ranks("test", name) for name in against}
-        full = metrics(ranks["catalogue"], settings.ks, settings.ties) if settings.full else None
+        ranks = {name: NOBODY if final else self._ranks("test", name) for name in against}
+        full = metrics(ranks["catalogue"], settings.ks, settings.ties) if settings.full and not final else None
         seconds_full = time.perf_counter() - started
-        reference = self._reference() if has_reference(self.config) else {}
+        reference = self._reference() if has_reference(self.config) and not final else {}
         self.seconds_total += time.perf_counter() - started
         summary = summarise(self, reported, full, reference, seconds_full)
+        found = [NOTHING_MEASURED] if final else verdicts(self, ranks["candidates"], self.popularity)
+        summary["warnings"] += found
         data = self.split.interactions
         return Result(
             self.config,
@@ -284,6 +296,8 @@ class Training:
             user_ids=data.user_ids,
             item_ids=data.item_ids,
             ranks=RankFile(test_fingerprint(self.split), ranks),
+            observed=self.split.observed,
+            item_titles=data.item_titles,
         )
 
     def _return_to(self, round: int) -> None:
@@ -309,6 +323,7 @@ class Training:
         reference = Training(config, self.split, None, self._host)
         reference.fit(lambda line: None, lambda: False)
         last = reference.history[-1]
+        self.popularity = reference._ranks("test", "candidates")
         found = {"candidates": {name: last[name] for name in last if is_metric(name)}}
         if self.config.evaluation.full:
             found["catalogue"] = reference.evaluate("test", "catalogue")
