@@ -67,7 +67,7 @@ class NotingServer(ServerHalf):
     def __init__(self, letter: str) -> None:
         self.letter = letter
 
-    def arriving(self, one: Tensors) -> Tensors:
+    def arriving(self, one: Tensors, setup: RoundSetup) -> Tensors:
         return {f"{name}{self.letter}": value for name, value in one.items()}
 
     def open_sums(self, received: Received, setup: RoundSetup) -> Received:
@@ -118,7 +118,7 @@ def test_the_server_mirrors_them() -> None:
     assert CALLS == ["c open_sums", "b open_sums", "a open_sums"]
     assert isinstance(found, Received)
     assert found.weight == 2 + 3
-    assert list(BUILT.server().arriving({"x": torch.zeros(1)})) == ["xabc"]
+    assert list(BUILT.server().arriving({"x": torch.zeros(1)}, setup_of(Need.SUM))) == ["xabc"]
 
 
 def test_the_servers_state_is_sealed_in_order_and_opened_in_reverse() -> None:

@@ -120,7 +120,7 @@ class MaskServer(ServerHalf):
     def __init__(self, settings: MaskSettings) -> None:
         self._bits = settings.bits
 
-    def arriving(self, one: dict[str, Tensor]) -> dict[str, Tensor]:
+    def arriving(self, one: dict[str, Tensor], setup: RoundSetup) -> dict[str, Tensor]:
         return {name: value.long() for name, value in one.items()}
 
     def open_sums(self, received: Received, setup: RoundSetup) -> Received:

@@ -5,7 +5,9 @@
     base.py       Channel and its two halves; plain
     sums.py       what arrives, added up
     chain.py      a channel made of stages
-    bfv.py        ciphertexts; with ciphertexts.py and fixedpoint.py
+    secagg.py     sums under masks; masking.py is the protocol, with masks.py, shares.py and neighbours.py
+    bfv.py        ciphertexts; with ciphertexts.py
     dp.py         noise and a budget; with clipping.py, accounting.py, budget.py and noise_shares.py
+    fixedpoint.py numbers as integers
     registry.py   channels by name
 """

@@ -8,7 +8,7 @@ the same halves: the local engine plays all devices with one device half; under 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedrecgel.channels.sums import Received, add_up
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import Download, Inbox, Need, Server, Upload
+from fedrecgel.methods.base import Download, Inbox, Method, Need, Server, Upload
 from fedrecgel.tensors import Ids, Tensors
 
 
@@ -31,6 +31,9 @@ class Preparation(IntEnum):
     """The whole cohort."""
     EXCHANGE = 2
     """The cohort, and one public message of every participant."""
+    RECOVERY = 3
+    """The same, then a letter of every participant to some others; and when uploads have arrived, one more message each
+    that opens their sum, whoever is missing by then."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,19 @@ class RoundSetup:
     """What the method's server reads."""
     messages: Mapping[int, bytes] = field(default_factory=dict)
     """The public message of each participant, where there was an exchange."""
+    magnitude: float = 8.0
+    """No number that a client sends is larger, at usual settings."""
+    smallest: int = 1
+    """Clients that a sum must cover to hide each of them, as the method knows."""
+    envelopes: Mapping[int, Mapping[int, bytes]] = field(default_factory=dict)
+    """By receiver and sender, letters between participants; closed to everybody else. A node has its own only."""
+    revealed: Mapping[int, bytes] = field(default_factory=dict)
+    """What each participant said when uploads had arrived."""
+
+    @classmethod
+    def of(cls, method: Method, round: int, cohort: Ids, n_items: int, messages: Mapping[int, bytes]) -> RoundSetup:
+        """A round of a method."""
+        return cls(round, cohort, n_items, method.server_needs, messages, method.magnitude, method.smallest_cohort)
 
 
 @dataclass(frozen=True)
@@ -71,7 +87,7 @@ class Contribution(NamedTuple):
     public: bytes
     """Sent to all participants, through the server."""
     secret: bytes
-    """Stays where it was made, is handed to `cover` once, and is then forgotten."""
+    """Stays where it was made, is handed to `share` and once to `cover`, and is then forgotten."""
 
 
 class DeviceHalf:
@@ -96,6 +112,18 @@ class DeviceHalf:
         """What a participant puts into the exchange, for a channel that `prepares` by one."""
         raise NotImplementedError
 
+    def share(self, setup: RoundSetup, participant: int, secret: bytes) -> Mapping[int, bytes]:
+        """Letters to other participants, for a channel that prepares a recovery; the server passes them on."""
+        raise NotImplementedError
+
+    def retain(self, setup: RoundSetup, participant: int, secret: bytes) -> bytes:
+        """What to keep, in the place of the secret, for `reveal`; called before `cover`, with the envelopes."""
+        raise NotImplementedError
+
+    def reveal(self, setup: RoundSetup, participant: int, kept: bytes, arrived: Collection[int]) -> bytes:
+        """What opens the sum of those whose uploads arrived, said once."""
+        raise NotImplementedError
+
     def seal(self, upload: Upload, setup: RoundSetup) -> Upload:
         """Every client's upload on its own: clip, add noise, round, encrypt."""
         return upload
@@ -117,7 +145,7 @@ class ServerHalf:
     readable: bool = True
     """Whether plain numbers arrive. If not, devices multiply by their own weights, and no gate can judge lengths."""
 
-    def arriving(self, one: Tensors) -> Tensors:
+    def arriving(self, one: Tensors, setup: RoundSetup) -> Tensors:
         """The names, shapes and types in which the upload of one client arrives, from those the method gives it."""
         return one
 
@@ -144,6 +172,8 @@ class Channel(ABC):
     protects: ClassVar[str]
     """What stays hidden from whom, in words."""
     prepares: ClassVar[Preparation] = Preparation.ALONE
+    hides: ClassVar[bool] = False
+    """Whether all that a node says of its users is in the sum, too: weights, losses, how many there are, ranks."""
     on_nodes: ClassVar[bool] = True
     """Whether it runs under Flower. No node seals the server's state, so a channel that does runs locally only."""
     section: ClassVar[str] = ""
@@ -163,6 +193,17 @@ class Channel(ABC):
     def build(cls, settings: Mapping[str, Any]) -> Channel:
         """The channel with the settings of its section; defaults where there is none."""
         return cls(settings.get(cls.section))
+
+    def plays(self, n_participants: int) -> bool:
+        """Whether a simulator plays the exchange, or spares it because sums are the same to the bit."""
+        return True
+
+    def check_cohort(self, method: str, n_clients: int, setup: RoundSetup) -> None:  # noqa: B027 - most refuse none
+        """Refuse a cohort whose sum would not hide each client.
+
+        Raises:
+            PrivacyError: it is too small.
+        """
 
     def begin(self, plan: Plan) -> int:
         """Get ready for a run; how many of its rounds may be run, where a promise allows only so many."""

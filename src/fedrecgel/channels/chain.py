@@ -6,7 +6,7 @@ All stages seal the clients' uploads before the first one covers what a particip
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from jaxtyping import Int
@@ -29,7 +29,7 @@ class Chain(Channel):
 
     def __init_subclass__(cls) -> None:
         """Derive what a chain reveals and needs from its stages."""
-        if sum(stage.prepares == Preparation.EXCHANGE for stage in cls.stages) > 1:
+        if sum(stage.prepares >= Preparation.EXCHANGE for stage in cls.stages) > 1:
             raise TypeError(f"{cls.__name__}: only one stage of a chain may exchange messages")
         if any(not stage().server().readable for stage in cls.stages[:-1]):
             raise TypeError(f"{cls.__name__}: no stage can follow one that makes numbers unreadable")
@@ -37,6 +37,7 @@ class Chain(Channel):
             raise TypeError(f"{cls.__name__}: a stage opens sums in `open_sums`; its own `collect` would not be called")
         cls.reveals = min(stage.reveals for stage in cls.stages)
         cls.prepares = max(stage.prepares for stage in cls.stages)
+        cls.hides = any(stage.hides for stage in cls.stages)
         cls.on_nodes = all(stage.on_nodes for stage in cls.stages)
 
     def __init__(self, stages: Sequence[Channel] | None = None) -> None:
@@ -52,6 +53,15 @@ class Chain(Channel):
     def build(cls, settings: Mapping[str, Any]) -> Channel:
         """Every stage with its own section."""
         return cls([stage.build(settings) for stage in cls.stages])
+
+    def plays(self, n_participants: int) -> bool:
+        """As the stage that exchanges says."""
+        return all(stage.plays(n_participants) for stage in self._stages)
+
+    def check_cohort(self, method: str, n_clients: int, setup: RoundSetup) -> None:
+        """Every stage has a word."""
+        for stage in self._stages:
+            stage.check_cohort(method, n_clients, setup)
 
     def begin(self, plan: Plan) -> int:
         """As many rounds as every stage allows."""
@@ -82,7 +92,7 @@ class Chain(Channel):
 
     def device(self, draws: Draws) -> DeviceHalf:
         """All device halves, first to last."""
-        exchanging = [number for number, stage in enumerate(self._stages) if stage.prepares == Preparation.EXCHANGE]
+        exchanging = [number for number, stage in enumerate(self._stages) if stage.prepares >= Preparation.EXCHANGE]
         apart = [stage.device(draws.part(f"{number}/{stage.name}")) for number, stage in enumerate(self._stages)]
         return ChainDevice(apart, exchanging)
 
@@ -119,6 +129,18 @@ class ChainDevice(DeviceHalf):
         """What the one stage that exchanges contributes."""
         return self._halves[self._exchanging[0]].contribute(setup, participant)
 
+    def share(self, setup: RoundSetup, participant: int, secret: bytes) -> Mapping[int, bytes]:
+        """What that stage shares."""
+        return self._halves[self._exchanging[0]].share(setup, participant, secret)
+
+    def retain(self, setup: RoundSetup, participant: int, secret: bytes) -> bytes:
+        """What that stage keeps."""
+        return self._halves[self._exchanging[0]].retain(setup, participant, secret)
+
+    def reveal(self, setup: RoundSetup, participant: int, kept: bytes, arrived: Collection[int]) -> bytes:
+        """What that stage says in the end."""
+        return self._halves[self._exchanging[0]].reveal(setup, participant, kept, arrived)
+
     def seal(self, upload: Upload, setup: RoundSetup) -> Upload:
         """First stage first."""
         for half in self._halves:
@@ -139,10 +161,10 @@ class ChainServer(ServerHalf):
         self._halves = halves
         self.readable = halves[-1].readable
 
-    def arriving(self, one: Tensors) -> Tensors:
+    def arriving(self, one: Tensors, setup: RoundSetup) -> Tensors:
         """As the devices' stages change it, first to last."""
         for half in self._halves:
-            one = half.arriving(one)
+            one = half.arriving(one, setup)
         return one
 
     def open_sums(self, received: Received, setup: RoundSetup) -> Received:

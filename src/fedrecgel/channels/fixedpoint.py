@@ -24,12 +24,12 @@ FACTOR_BITS = 16
 
 @dataclass(frozen=True)
 class FixedPointSettings:
-    """How an encrypting channel writes numbers; `plain` does not use it."""
+    """How a channel that encrypts or masks writes numbers; `plain` does not use it."""
 
     fraction_bits: Annotated[int, Meta(ge=1, le=40)] = 20
     """Binary digits after the point of what a device sends: 20 round to multiples of 1e-6."""
     largest: Annotated[float, Meta(gt=0)] = 8.0
-    """Largest magnitude a device encrypts; it refuses to send more, because sums over clients could overflow."""
+    """Largest magnitude a device sends; it refuses to send more, because sums over clients could overflow."""
 
     @property
     def bound(self) -> int:
@@ -47,7 +47,7 @@ def to_integers(values: Tensor, numbers: FixedPointSettings) -> npt.NDArray[np.i
     largest = float(wide.abs().max()) if len(wide) else 0.0
     if not largest <= numbers.largest:
         raise RunError(
-            f"Values to encrypt should be at most {numbers.largest:g} in magnitude. Found {largest:g}: "
+            f"Numbers to send should be at most {numbers.largest:g} in magnitude. Found {largest:g}: "
             f"lower a learning rate, or raise fixed_point.largest."
         )
     # Scaling by a power of two is exact, so the only error is that of rounding.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float
@@ -12,6 +12,9 @@ from torch import Tensor
 from fedrecgel.errors import PrivacyError
 from fedrecgel.methods.base import Need, Upload
 from fedrecgel.tensors import Factors, Ids, Sealed, Summed, Tensors
+
+CLIENTS, WEIGHT, LOSS = COUNTS = ("#clients", "#weight", "#loss")
+"""Numbers that travel among the tensors of a hidden sum: clients in it, their weights, their losses."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class Received:
     """What each of these weighs."""
     uploads: list[Upload] | None = None
     """Every upload, where the method needs each and the channel reveals them."""
+    counts: Mapping[str, float] = field(default_factory=dict)
+    """Other sums over the clients, where a channel hides what each of them would say: see `COUNTS`."""
 
     def total(self) -> Tensors:
         """Weighted sum over clients."""
@@ -103,12 +108,13 @@ def total(value: Tensor | Factors | Summed, weight: Float[Tensor, " C"] | None) 
     if isinstance(value, Factors):
         return (value if weight is None else value.scale(weight)).total()
     if isinstance(value, Sealed) or not value.is_floating_point():
-        return value.sum(0)
+        found: Tensor = value.sum(0)
+        return found.to(torch.int32) if value.dtype == torch.int32 else found  # modulo 2^32, as wide as it was sent
     # A table of 16 bits is summed in full precision.
     if weight is None:
         return value.sum(0, dtype=torch.promote_types(value.dtype, torch.float32))
-    found: Tensor = torch.tensordot(weight, value.to(weight.dtype), dims=1)
-    return found
+    weighted: Tensor = torch.tensordot(weight, value.to(weight.dtype), dims=1)
+    return weighted
 
 
 def each_of(value: Tensor | Factors | Summed) -> Tensor:

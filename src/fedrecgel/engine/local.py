@@ -105,7 +105,8 @@ class LocalEngine:
         Raises:
             RunError: the gate refused every upload.
         """
-        setup = RoundSetup(round, cohort, self.federation.n_items, self.method.server_needs)
+        setup = RoundSetup.of(self.method, round, cohort, self.federation.n_items, {})
+        self.channel.check_cohort(type(self.method).__name__, len(cohort), setup)
         if not len(cohort):  # a channel drew each client by chance; its noise tells nobody
             data = self.federation
             problem = Problem(data.n_clients, data.n_items, data.dtype, data.device)
@@ -158,7 +159,7 @@ class LocalEngine:
 
         learnt: list[tuple[Ids, State]] = []
         losses: list[Tensor] = []
-        bytes_up, n_answers = uplink.exchanged, 0
+        bytes_up, n_answers = 0, 0
 
         def uploads() -> Iterator[Upload]:
             nonlocal bytes_up, n_answers
@@ -179,8 +180,8 @@ class LocalEngine:
         return Trained(
             inbox,
             loss=torch.cat(losses).mean() if losses else None,
-            bytes_up=bytes_up,
-            bytes_down=len(cohort) * (n_bytes(down.shared) + uplink.exchanged) + down.own_bytes,
+            bytes_up=bytes_up + uplink.sent_up,
+            bytes_down=len(cohort) * n_bytes(down.shared) + uplink.sent_down + down.own_bytes,
             n_answers=n_answers,
             refused={"norm": n_refused} if n_refused else {},
         )

@@ -4,6 +4,7 @@ from fedrecgel.data.federation import ClientBatch, Sampler
 from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import (
+    LARGE,
     ClientResult,
     Download,
     Fraction,
@@ -24,6 +25,7 @@ from fedrecgel.tensors import Ids, Tensors
 
 __all__ = [
     "FADING",
+    "LARGE",
     "NO_TABLE",
     "Centralised",
     "ClientBatch",

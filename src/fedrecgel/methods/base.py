@@ -30,6 +30,8 @@ Rate = Annotated[float, Meta(gt=0)]
 Radius = Annotated[float, Meta(ge=0)]
 Fraction = Annotated[float, Meta(gt=0, le=1)]
 Size = Annotated[int, Meta(ge=1)]
+LARGE = 65536.0
+"""The `magnitude` of methods that send counts, or numbers times counts."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,11 @@ class Method(ABC):
     def smallest_cohort(self) -> int:
         """Clients that a sum must cover to hide each of them, as far as the method's own formulas tell."""
         return 1
+
+    @property
+    def magnitude(self) -> float:
+        """No number that a client sends, times its weight, is larger at usual settings: room in fixed-point sums."""
+        return 8.0
 
     def leaves_device(self) -> frozenset[str]:
         """Names that leave the device at these hyper-parameters."""

@@ -102,6 +102,11 @@ class FedNCF(fed.Method):
         """Adam squares the sum, and eigenvectors are no linear function of theirs; a plain step is linear."""
         return fed.Need.LINEAR if self.server_optimiser == "sgd" and self.init == "normal" else fed.Need.SUM
 
+    @property
+    def magnitude(self) -> float:
+        """Times the number of examples, where clients count by it."""
+        return fed.LARGE if self.weighting == "examples" else super().magnitude
+
     def leaves_device(self) -> frozenset[str]:
         """The gradients, if clients count by it their number of examples, and terms of the sums of a spectral start."""
         shared = frozenset({*self.backbone.tables, *self.backbone.network})

@@ -87,6 +87,11 @@ class FedNCFWeights(fed.Method):
         """Sums of changes are divided by sums of counts; the plain mean may stay encrypted."""
         return fed.Need.SUM if self.aggregation == "mf" else fed.Need.LINEAR
 
+    @property
+    def magnitude(self) -> float:
+        """Changes times numbers of examples."""
+        return fed.LARGE if self.aggregation == "mf" else super().magnitude
+
     def leaves_device(self) -> frozenset[str]:
         """The changes and, for the two averages, which rows changed and the number of examples."""
         return self.sends | {"weight"} if self.aggregation == "mf" else SHARED

@@ -16,6 +16,7 @@ from fedrecgel.data.federation import ClientBatch
 from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import (
+    LARGE,
     ClientResult,
     Download,
     Fraction,
@@ -56,6 +57,11 @@ class HistorySent(Method):
     def samples_negatives(self) -> bool:
         """Own items are all there is."""
         return False
+
+    @property
+    def magnitude(self) -> float:
+        """Counts of one item."""
+        return LARGE
 
     def init_clients(self, problem: Problem, ids: Ids, draws: Draws) -> State:
         """Nothing private is learnt."""

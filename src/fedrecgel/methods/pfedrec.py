@@ -73,6 +73,11 @@ class PFedRec(fed.Method):
         """A mean of changes, which may stay encrypted."""
         return fed.Need.LINEAR
 
+    @property
+    def magnitude(self) -> float:
+        """Its item rate, which grows with the catalogue, makes changes in the hundreds."""
+        return fed.LARGE
+
     def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """The item table, N(0, 1)."""
         return fed.Server({"items": self._start(problem, draws)})

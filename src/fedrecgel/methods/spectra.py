@@ -145,6 +145,11 @@ class Spectra(fed.Method):
         return max(4 * self.rank, LEAST_COHORT)
 
     @property
+    def magnitude(self) -> float:
+        """Weighted products of factors."""
+        return fed.LARGE
+
+    @property
     def turns(self) -> list[Turn]:
         """All sums in their order."""
         counts, spectrum = Turn(Stage.COUNTS, self.vote), Turn(Stage.SPECTRUM, self.vote)

@@ -54,7 +54,7 @@ class RunSettings:
     engine: Literal["local", "flower"] = "local"
     """Where the clients live: in this process, or on Flower's nodes."""
     channel: str = "plain"
-    """What is between the devices and the server: plain; bfv (extra `crypto`); dp, local-dp (extra `dp`)."""
+    """What is between the devices and the server: plain; secagg, bfv (extra `crypto`); dp, local-dp (extra `dp`)."""
     final: bool = False
     """Train on all interactions: nothing is held out and nothing measured."""
 
@@ -228,7 +228,8 @@ def from_dict(sections: Mapping[str, object]) -> Config:
             place[section] = build(hints[section], values, section)
     config = Config(**parts)
     run, stated = sections.get("run", {}), config.method.build().rounds
-    if stated is not None and isinstance(run, Mapping) and "rounds" not in run:
+    stating = run if isinstance(run, Mapping) else {}
+    if stated is not None and "rounds" not in stating:
         config = replace(config, run=replace(config.run, rounds=stated))
     return _check(replace(config, channels={**channel_settings(config.run.channel), **channels}))
 

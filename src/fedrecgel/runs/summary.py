@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fedrecgel.channels.base import Preparation
 from fedrecgel.data.split import Split
 from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.methods import method_label
@@ -79,6 +80,8 @@ def summarise(
         },
         "privacy": {
             "channel": config.run.channel,
+            "reveals": training.channel.reveals.name.lower(),
+            "masks": masks_of(training),
             "epsilon": None,
             "delta": None,
             "leaves_device": sorted(
@@ -99,6 +102,15 @@ def summarise(
         "accelerated": training.accelerated,
         "commit": source_commit(),
     }
+
+
+def masks_of(training: Training) -> str | None:
+    """Whether masks ran, as they always do on nodes, or sums were taken without them, to the same bits; else None."""
+    channel = training.channel
+    if channel.prepares < Preparation.RECOVERY:
+        return None
+    sizes = [line["clients"] + line.get("dropped", 0) for line in training.history]
+    return "run" if training.config.run.engine != "local" or all(map(channel.plays, sizes)) else "simulated"
 
 
 def _held_out(split: Split) -> dict[str, int]:

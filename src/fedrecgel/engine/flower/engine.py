@@ -108,7 +108,7 @@ class FlowerEngine:
         """
         setup = RoundSetup(round, cohort, self.problem.n_items, self.method.server_needs)
         if not len(cohort):  # a channel drew each client by chance; its noise tells nobody
-            empty = nobodys_upload(self._forms(server, round))
+            empty = nobodys_upload(self._forms(server, setup))
             self._finished = round + 1
             return Trained(self._inbound.collect([empty], setup), None, 0, 0, 0, {})
         if self.channel.prepares < Preparation.EXCHANGE:
@@ -141,7 +141,7 @@ class FlowerEngine:
         return replace(setup, cohort=cohort, messages=messages), answers
 
     def _train(self, server: Server, setup: RoundSetup, exchanged: Answers[Any], repeats: int | None = None) -> Trained:
-        forms = self._forms(server, setup.round)
+        forms = self._forms(server, setup)
 
         def judge(letter: Letter, asked: Ids) -> tuple[Answer, int]:
             if letter.about.get("round") != setup.round:
@@ -188,13 +188,13 @@ class FlowerEngine:
         far = iter(far_off(uploads, self._gate, summed=self.method.server_needs < Need.EACH))
         return [(one, 0) if one.upload is None else one.without(next(far)) for one in answers]
 
-    def _forms(self, server: Server, round: int) -> dict[str, Form]:
+    def _forms(self, server: Server, setup: RoundSetup) -> dict[str, Form]:
         """What one client's upload must look like when it arrives."""
-        forms = form_of(self.method, server, self.problem, round)
+        forms = form_of(self.method, server, self.problem, setup.round)
         blank = {name: torch.empty(form.shape, dtype=form.dtype, device="meta") for name, form in forms.items()}
         return {
             name: Form(tuple(one.shape), one.dtype, name in forms and forms[name].over_items)
-            for name, one in self._inbound.arriving(blank).items()
+            for name, one in self._inbound.arriving(blank, setup).items()
         }
 
     def _upload_bytes(self, forms: dict[str, Form]) -> Callable[[int], int]:

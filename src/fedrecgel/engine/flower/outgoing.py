@@ -18,7 +18,7 @@ from fedrecgel.tensors import Tensors
 class Outgoing:
     """The uplink of a node. All its users are one participant; where the server needs a sum, theirs leaves."""
 
-    exchanged = 0
+    sent_up = sent_down = 0
     """Messages are counted where letters are."""
 
     def __init__(
