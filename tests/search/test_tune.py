@@ -30,7 +30,7 @@ SPACE = {
 
 
 def config(rounds: int = 4, **method: Any) -> Config:
-    options = {"name": "fedncf", **TINY, **method}
+    options = {"name": "fedncf", **TINY, "server_lr": 1e-3, **method}
     return from_dict(
         {"data": {"name": "tiny"}, "method": options, "run": {"rounds": rounds}, "evaluation": {"every": 1}}
     )
