@@ -8,6 +8,7 @@
     secagg.py     sums under masks; masking.py is the protocol, with masks.py, shares.py and neighbours.py
     bfv.py        ciphertexts; with ciphertexts.py
     dp.py         noise and a budget; with clipping.py, accounting.py, budget.py and noise_shares.py
+    secagg_dp.py  both
     fixedpoint.py numbers as integers
     registry.py   channels by name
 """

@@ -6,6 +6,7 @@ from fedrecgel.channels.base import Channel, Plain
 from fedrecgel.channels.bfv import Encrypted
 from fedrecgel.channels.dp import Dp, LocalDp
 from fedrecgel.channels.secagg import Secagg
+from fedrecgel.channels.secagg_dp import SecaggDp
 from fedrecgel.errors import PrivacyError
 from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Method, Need
@@ -15,6 +16,7 @@ CHANNELS: dict[str, type[Channel]] = {
     "secagg": Secagg,
     "bfv": Encrypted,
     "dp": Dp,
+    "secagg+dp": SecaggDp,
     "local-dp": LocalDp,
 }
 """A library that a channel needs is imported when the channel first encrypts."""

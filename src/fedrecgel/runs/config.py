@@ -54,7 +54,8 @@ class RunSettings:
     engine: Literal["local", "flower"] = "local"
     """Where the clients live: in this process, or on Flower's nodes."""
     channel: str = "plain"
-    """What is between the devices and the server: plain; secagg, bfv (extra `crypto`); dp, local-dp (extra `dp`)."""
+    """What is between the devices and the server: plain; secagg, bfv (extra `crypto`); dp, local-dp (extra
+    `dp`); secagg+dp (both)."""
     final: bool = False
     """Train on all interactions: nothing is held out and nothing measured."""
 
