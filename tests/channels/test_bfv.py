@@ -105,7 +105,7 @@ class RoundedDevice(DeviceHalf):
 
 def test_three_rounds_differ_from_plain_by_rounding_alone() -> None:
     """With the same rounding in the clear, the table is the same to the last bit: nothing else happened to it."""
-    method = FedMF(dim=4, lr=0.5)
+    method = FedMF(dim=4, lr=0.5, server_lr=1.0)  # a factor that ciphertexts take exactly
     tables = []
     for channel in (Encrypted(), Rounded()):
         engine = engine_of(method, SPLIT, channel=channel)

@@ -102,7 +102,7 @@ def test_a_wrong_policy_starts_no_node(
     ("settings", "message"),
     [
         (["--engine", "flower", "--device", "cuda"], "needs run.device = 'cpu'"),
-        (["--engine", "flower", "--channel", "bfv"], "needs run.channel = 'plain'. Found 'bfv'"),
+        (["--engine", "flower", "--channel", "bfv"], "needs run.channel = 'plain' or 'dp' or 'local-dp'. Found 'bfv'"),
         (["--engine", "flower", "--set", "faults.dropout=0.5"], "Unknown section 'faults'"),
         (["--engine", "flour"], "Did you mean 'flower'"),
     ],

@@ -184,7 +184,7 @@ def test_what_travels() -> None:
     size = 4 * sum(value.numel() for value in server.shared.values())
     assert len(finished.cohort) == 7
     assert (finished.trained.bytes_up, finished.trained.bytes_down) == (7 * size, 7 * size)
-    assert set(finished.trained.inbox.total()) == method.sends
+    assert set(finished.trained.inbox.total()) == method.leaves_device()
 
 
 def test_what_is_not_declared_does_not_leave() -> None:

@@ -206,9 +206,13 @@ def test_runs_that_do_not_use_it_do_not_know_it() -> None:
 
 
 def test_clipping_takes_effect() -> None:
-    short = fr.train("fedmf", SPLIT, rounds=1, run={"channel": "mine"}, my_clip={"norm": 1e-4}, dim=4, fraction=1.0)
-    plain = fr.train("fedmf", SPLIT, rounds=1, dim=4, fraction=1.0)
-    start = fr.train("fedmf", SPLIT, rounds=1, run={"channel": "mine"}, my_clip={"norm": 1e-9}, dim=4, fraction=1.0)
+    short = fr.train(
+        "fedmf", SPLIT, rounds=1, run={"channel": "mine"}, my_clip={"norm": 1e-4}, dim=4, fraction=1.0, server_lr=1.0
+    )
+    plain = fr.train("fedmf", SPLIT, rounds=1, dim=4, fraction=1.0, server_lr=1.0)
+    start = fr.train(
+        "fedmf", SPLIT, rounds=1, run={"channel": "mine"}, my_clip={"norm": 1e-9}, dim=4, fraction=1.0, server_lr=1.0
+    )
     step, usual = (result.shared["items"] - start.shared["items"] for result in (short, plain))
     assert 0 < step.norm() <= 14 * 1e-4 < usual.norm()
 
