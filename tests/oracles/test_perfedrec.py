@@ -18,7 +18,7 @@ from tests.oracles.plain import SEED, catalogue_scores, run_of, start
 SMALL: dict[str, Any] = {"dim": 4, "fraction": 0.3, "clusters": 3}
 VARIANTS: dict[str, dict[str, Any]] = {
     "corrected": {},
-    "native": {**PerFedRec.variants["native"], "dim": 5, "noise_rows": 9},
+    "native": {**PerFedRec.variants["native"], **SMALL, "dim": 5, "noise_rows": 9},
     "native-propagation": {"propagation": "native"},
     "unmatched": {"match_clusters": False},
     "noise": {"noise": 0.3, "noise_rows": 12},

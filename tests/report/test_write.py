@@ -19,6 +19,7 @@ SECTIONS = [
     "main-table",
     "quirks",
     "curves",
+    "uploads",
     "sensitivity",
     "ablation",
     "landscape",

@@ -152,7 +152,8 @@ def test_a_damaged_part_is_named(tmp_path: Path) -> None:
     folder = stopped(tmp_path / "all.csv", 9)
     part = folder / "000001.parquet"
     whole = bytearray(part.read_bytes())
-    whole[len(whole) // 8] ^= 4
+    for place in range(len(whole) // 8, len(whole) // 4):  # a single bit may hit a header that nobody reads
+        whole[place] ^= 4
     for content in (bytes(whole), b"PAR1", b""):
         part.write_bytes(content)
         with pytest.raises(StorageError, match=r"000001\.parquet' cannot be read"):

@@ -44,10 +44,10 @@ def test_a_run_without_it_can_be_shown_opened_reported_and_used(tmp_path: Path) 
     usual = fedrecgel.train("fedncf", SPLIT, rounds=2, evaluation={"every": 1}, **TINY)
     assert result.metrics == usual.metrics
     assert result.reference == {}
-    assert result.summary["warnings"] == [WITHHELD]
+    assert WITHHELD in result.summary["warnings"]
     table = result_table(result)
     assert "  popularity" not in table
-    assert table.endswith(WITHHELD)
+    assert WITHHELD in table
     assert "  popularity" in result_table(usual)
     result.save(tmp_path / "run")
     opened = fedrecgel.open(tmp_path / "run")
