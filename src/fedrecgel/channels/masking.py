@@ -1,7 +1,7 @@
 """Sums under masks: what each participant and the server do, in four steps. Nothing here knows tensors or networks.
 
 Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS 2017,
-https://doi.org/10.1145/3133956.3133982, between neighbours as in `neighbours.py`:
+https://doi.org/10.1145/3133956.3133982, between neighbours as in `channels/neighbours.py`:
 
 1. `publish`: two fresh public keys, and a commitment to the seed of the own mask.
 2. `share`: the seeds of the own mask and of the key for masks, cut into shares, one sealed envelope for each neighbour.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 from typing import Annotated, TypeVar
@@ -21,17 +21,18 @@ from msgspec import Meta
 from torch import Tensor
 
 from fedrecgel.channels.base import Channel, Plain, RoundSetup
+from fedrecgel.channels.sums import LOSS
 from fedrecgel.data.federation import Examples, Federation
 from fedrecgel.data.split import NO_ITEM
 from fedrecgel.draws import Draws
-from fedrecgel.engine.base import Trained
+from fedrecgel.engine.base import Measured, Trained, measured
 from fedrecgel.engine.chunks import Chunk, blocks_of, chunks_of
 from fedrecgel.engine.economies import footprint, has_kernel
 from fedrecgel.engine.gate import GateSettings, check_declared, sift
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.engine.uplink import Simulated, Uplink
 from fedrecgel.errors import RunError
-from fedrecgel.evaluation.ranking import Ranks, rank_against
+from fedrecgel.evaluation.ranking import Ranks, TieRule, rank_against
 from fedrecgel.methods.base import ClientResult, Download, Method, Server, Upload
 from fedrecgel.models.kernels import allow_kernels
 from fedrecgel.models.kernels.compiler import usable
@@ -152,7 +153,10 @@ class LocalEngine:
                 result = self.method.client_update(self.store.read(batch.ids), received, batch, round, self.draws)
             check_declared(result.upload, self.method)
             result = sift(result, self.gate)
-            return result._replace(upload=uplink.leave(result.upload))
+            upload = result.upload
+            if uplink.takes_losses and result.loss is not None:
+                upload = replace(upload, dense={**upload.dense, LOSS: result.loss})
+            return result._replace(upload=uplink.leave(upload))
 
         learnt: list[tuple[Ids, State]] = []
         losses: list[Tensor] = []
@@ -199,6 +203,10 @@ class LocalEngine:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+    def measure(self, server: Server, held_out: str, against: str, ks: Sequence[int], ties: TieRule) -> Measured:
+        """From ranks: a simulator has them all."""
+        return measured(self.ranks(server, held_out, against), ks, ties)
 
     def ranks(self, server: Server, held_out: str, against: str) -> Ranks:
         """Rank every client's held-out item; clients without a validation item are left out."""

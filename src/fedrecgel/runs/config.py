@@ -17,6 +17,7 @@ from msgspec import Meta
 from fedrecgel.channels.base import Channel
 from fedrecgel.channels.fixedpoint import FixedPointSettings
 from fedrecgel.channels.registry import CHANNELS, channel_sections
+from fedrecgel.channels.secagg import Secagg
 from fedrecgel.data.federation import SamplingSettings
 from fedrecgel.data.load import DataSettings
 from fedrecgel.data.split import SplitSettings
@@ -224,6 +225,8 @@ def from_dict(sections: Mapping[str, object]) -> Config:
     stating = run if isinstance(run, Mapping) else {}
     if stated is not None and "rounds" not in stating:
         config = replace(config, run=replace(config.run, rounds=stated))
+    if config.run.engine == "flower" and "channel" not in stating:
+        config = replace(config, run=replace(config.run, channel=Secagg.name))
     return _check(replace(config, channels={**channel_settings(config.run.channel), **channels}))
 
 

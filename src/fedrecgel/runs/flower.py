@@ -60,6 +60,8 @@ def work_of(text: str) -> Work:
         config.channel(),
         selects=config.evaluation.selection != "last",
         fingerprint=settings_fingerprint(config.to_dict(), FREE_TO_CHANGE),
+        ks=tuple(config.evaluation.ks),
+        ties=config.evaluation.ties,
     )
 
 

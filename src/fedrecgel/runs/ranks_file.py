@@ -26,7 +26,7 @@ class RankFile(NamedTuple):
     test: str
     """Fingerprint of who is tested on what: only runs that share it can be compared user by user."""
     against: dict[str, Ranks]
-    """Ranks among the "candidates" and, if asked for, the whole "catalogue"."""
+    """Ranks among the "candidates" and, if asked for, the whole "catalogue"; empty where nodes hid them."""
 
 
 def test_fingerprint(split: Split) -> str:
@@ -59,6 +59,8 @@ def read_ranks(path: Path, *, run: str | None = None, sha256: str | None = None)
         raise RunFolderError(f"'{path}' is missing: the run was made by an earlier version. Train it again.")
     tensors, about, _ = read_tensors(path, _About, run=run, sha256=sha256, unchecked=run is None)
     names = {key.partition("/")[0] for key in tensors}
-    if "candidates" not in names or {f"{name}/{part}" for name in names for part in ("above", "tied")} != set(tensors):
+    if (names and "candidates" not in names) or {
+        f"{name}/{part}" for name in names for part in ("above", "tied")
+    } != set(tensors):
         raise RunFolderError(f"'{path}' should hold the ranks of a run. Found something else.")
     return RankFile(about.test, {name: Ranks(tensors[f"{name}/above"], tensors[f"{name}/tied"]) for name in names})

@@ -15,12 +15,12 @@ from fedrecgel.channels.registry import check_channel
 from fedrecgel.data.load import load_data
 from fedrecgel.data.split import Split, leave_one_out
 from fedrecgel.draws import Draws
+from fedrecgel.engine.base import Measured
 from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
 from fedrecgel.engine.local import LocalEngine
 from fedrecgel.engine.run import Round, run
 from fedrecgel.errors import RunError, RunFolderError
-from fedrecgel.evaluation.metrics import is_metric, metrics
-from fedrecgel.evaluation.ranking import Ranks
+from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.methods.base import Problem, Server
 from fedrecgel.models.kernels import with_kernels
 from fedrecgel.runs.config import Config, MethodSettings, check_device
@@ -116,8 +116,8 @@ class Training:
         self.best_round: int | None = None
         self.best_value = -math.inf
         self._best: Snapshot | None = None  # in memory only when there is no folder to keep it in
-        self._ranked: dict[tuple[str, str], Ranks] = {}
-        """Ranks by the current model: nodes are asked for them once."""
+        self._measured: dict[tuple[str, str], Measured] = {}
+        """Of the current model: nodes are asked for it once."""
         self.history: list[Line] = []
         self.seconds_total = time.perf_counter() - started
 
@@ -148,7 +148,7 @@ class Training:
     def _record(self, finished: Round, seconds: float) -> Line:
         """Take over a finished round: check it, evaluate it when due, write its line."""
         self.server, self.round = finished.server, finished.number + 1
-        self._ranked.clear()
+        self._measured.clear()
         loss = None if finished.trained.loss is None else float(finished.trained.loss)
         if loss is not None and not math.isfinite(loss):
             raise RunError(
@@ -183,13 +183,13 @@ class Training:
 
     def evaluate(self, held_out: str, against: str) -> dict[str, float]:
         """Metrics of the current model over all clients."""
-        settings = self.config.evaluation
-        return metrics(self._ranks(held_out, against), settings.ks, settings.ties)
+        return self._measure(held_out, against).metrics
 
-    def _ranks(self, held_out: str, against: str) -> Ranks:
-        if (held_out, against) not in self._ranked:
-            self._ranked[held_out, against] = self.engine.ranks(self.server, held_out, against)
-        return self._ranked[held_out, against]
+    def _measure(self, held_out: str, against: str) -> Measured:
+        settings, asked = self.config.evaluation, (held_out, against)
+        if asked not in self._measured:
+            self._measured[asked] = self.engine.measure(self.server, held_out, against, settings.ks, settings.ties)
+        return self._measured[asked]
 
     def _select(self, line: Line) -> None:
         """Keep a copy of the best model so far, by HR at the largest K; the earliest wins a draw."""
@@ -245,8 +245,9 @@ class Training:
                 self._return_to(reported)
         settings = self.config.evaluation
         against = ["candidates", "catalogue"] if settings.full else ["candidates"]
-        ranks = {name: self._ranks("test", name) for name in against}
-        full = metrics(ranks["catalogue"], settings.ks, settings.ties) if settings.full else None
+        found = {name: self._measure("test", name) for name in against}
+        full = found["catalogue"].metrics if settings.full else None
+        ranks = {name: one.ranks for name, one in found.items() if one.ranks is not None}
         seconds_full = time.perf_counter() - started
         reference = self._reference() if has_reference(self.config) else {}
         self.seconds_total += time.perf_counter() - started
@@ -266,7 +267,7 @@ class Training:
 
     def _return_to(self, round: int) -> None:
         """Take back the model of the selected round."""
-        self._ranked.clear()
+        self._measured.clear()
         self.server = Server({})  # frees what only training needs before the snapshot is read
         best = self._best
         if best is None and self.folder is not None:

@@ -78,6 +78,7 @@ def config_of(name: str = "fedrecgel", **sections: Any) -> Config:
         "rounds": max(3, find_method(name)().rounds or 0),
         "dtype": "float64",
         "engine": "flower",
+        "channel": "plain",
         **sections.pop("run", {}),
     }
     flower = {"nodes": 3, "wait_seconds": 0.1, "round_seconds": 0.1, **sections.pop("flower", {})}
