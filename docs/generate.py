@@ -70,6 +70,8 @@ def _type(hint: Any) -> str:
         return ", ".join(f"`{_toml(value)}`" for value in get_args(hint))
     if get_origin(hint) is tuple:
         return f"list of {_type(get_args(hint)[0])}"
+    if get_origin(hint) is dict:
+        return f"table of {_type(get_args(hint)[1])}"
     if type(None) in get_args(hint):
         return " or ".join(_type(part) for part in get_args(hint) if part is not type(None))
     return {str: "text", int: "integer", float: "number", bool: "`true`, `false`"}[hint]

@@ -86,7 +86,7 @@ def test_a_name_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_sections_are_those_of_all_channels() -> None:
-    assert set(channel_sections()) == {"fixed_point", "secagg"}
+    assert set(channel_sections()) == {"fixed_point", "secagg", "dp"}
 
 
 def test_a_section_of_another_channel_is_refused() -> None:

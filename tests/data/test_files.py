@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrecgel.data.columns import ColumnNames, pick_columns
-from fedrecgel.data.files import read_delimited, read_table
+from fedrecgel.data.delimited import read_delimited
+from fedrecgel.data.files import read_table
 from fedrecgel.data.load import load
 from fedrecgel.errors import DataError
 
@@ -106,11 +107,15 @@ def test_a_rating_may_turn_into_a_fraction_late(tmp_path: Path) -> None:
         ("latin_header.csv", "usér,item\n1,2\n".encode("latin-1"), "should be UTF-8"),
         ("utf16.csv", "user,item\n1,2\n".encode("utf-16"), "UTF-16"),
         ("fake.parquet", b"user,item\n1,2\n", "should be a Parquet file"),
-        ("mine.txt", b"user,item\n1,2\n", r"\.csv, \.tsv, \.parquet or \.inter"),
-        ("mine.dat", b"1::2::3\n", r"suffix '\.dat'"),
+        (
+            "mine.xls",
+            b"user,item\n1,2\n",
+            r"\.csv, \.tsv, .* \.parquet file, .*with \.gz or \.zst after it.*suffix '\.xls'",
+        ),
+        ("mine.gz", b"user,item\n1,2\n", r"suffix '\.gz'"),
         ("mine", b"user,item\n1,2\n", "no suffix"),
         ("missing.csv", b"user,film\n1,2\n", r"column 'item'. Found: user, film"),
-        ("semicolon.csv", b"user;item\n1;2\n", "Found: user;item"),
+        ("one.csv", b"user\n1\n", "Is the first line a header, and are columns parted"),
         ("words.csv", b"user,item,rating\n1,2,3\n1,2,good\n", r"Column 3 of .* in row 3: invalid value 'good'"),
         ("quote.csv", b'user,item\n1,"2\n1,3\n', "stand on one line. Found a line end: is a quote not closed"),
         ("mark.csv", b"\xef\xbb\xbf\n", "empty file"),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import duckdb
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrecgel.data.interactions import Interactions
+from fedrecgel.data.load import load
 from fedrecgel.errors import DataError
 
 pd = pytest.importorskip("pandas")  # ships no type information
@@ -17,9 +19,16 @@ pd = pytest.importorskip("pandas")  # ships no type information
 FRAME = {"user": ["b", "a", "a", "b", "c"], "item": [30, 10, 20, 10, 10], "time": [5, 1, 2, 3, 4]}
 
 
-@pytest.mark.parametrize("kind", [dict, pd.DataFrame, pl.DataFrame, pa.table])
-def test_any_data_frame(kind: Any) -> None:
-    data = Interactions.from_frame(kind(FRAME), min_interactions=2)
+def relation(frame: Any) -> Any:
+    """The same as DuckDB hands a query over."""
+    table = pa.table(frame)
+    return duckdb.connect().from_arrow(table)
+
+
+@pytest.mark.parametrize("kind", [dict, pd.DataFrame, pl.DataFrame, pl.LazyFrame, pa.table, relation])
+@pytest.mark.parametrize("door", [Interactions.from_frame, load])
+def test_any_data_frame(kind: Any, door: Any) -> None:
+    data = door(kind(FRAME), min_interactions=2)
     assert (data.user_ids, data.item_ids) == (["a", "b"], [10, 20, 30])
     assert data.users.tolist() == [1, 0, 0, 1]
     assert data.items.tolist() == [2, 0, 1, 0]
@@ -29,7 +38,9 @@ def test_any_data_frame(kind: Any) -> None:
     assert (data.n_users, data.n_items, len(data)) == (2, 3, 4)
 
 
-@pytest.mark.parametrize("frame", [42, "text", {"user": [1], "item": [1, 2]}, None])
+@pytest.mark.parametrize(
+    "frame", [42, "text", {"user": [1], "item": [1, 2]}, None, pl.LazyFrame({"a": [1]}).select("b")]
+)
 def test_no_data_frame(frame: Any) -> None:
     with pytest.raises(DataError, match="A data frame should be"):
         Interactions.from_frame(frame)

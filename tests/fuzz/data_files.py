@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import json
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-SUFFIXES = (".csv", ".parquet", ".tsv", ".parquet", ".inter")
+SUFFIXES = (".csv", ".parquet", ".tsv", ".jsonl", ".parquet", ".inter", ".txt", ".csv.gz", ".jsonl.zst", ".parquet.gz")
+SEPARATORS = (",", ",", "\t", ";", "|", "::", " ")
 NAMES = (
     "user",
     "item",
@@ -20,6 +23,7 @@ NAMES = (
     "timestamp:float",
     "uid",
     "comment",
+    "title",
     "",
 )
 PIECES = (
@@ -45,7 +49,7 @@ cells = st.one_of(
 
 @st.composite
 def text_files(draw: st.DrawFn, delimiter: str) -> bytes:
-    """Rows below a header, as they are or ragged."""
+    """Rows below a header, or without one, as they are or ragged."""
     header = ["user", "item", *draw(more)]
     n_rows, step = draw(lengths), draw(st.integers(1, 7))
     rows = [[str(k % 3), *(str(k * step % 13) for _ in header[1:])] for k in range(n_rows)]
@@ -54,7 +58,21 @@ def text_files(draw: st.DrawFn, delimiter: str) -> bytes:
         if draw(st.integers(0, 9)) == 0:
             row.append("1")
     end = draw(st.sampled_from(["\n", "\n", "\r\n", "\r"]))
-    return end.join(delimiter.join(row) for row in [header, *rows]).encode(errors="surrogateescape")
+    named = [header] if draw(st.integers(0, 3)) else []
+    return end.join(delimiter.join(row) for row in [*named, *rows]).encode(errors="surrogateescape")
+
+
+@st.composite
+def json_files(draw: st.DrawFn) -> bytes:
+    """An object a line; some values of another type, some missing."""
+    names, n_rows, step = ["user", "item", *draw(more)], draw(lengths), draw(st.integers(1, 7))
+    odd = st.none() | st.booleans() | st.text(max_size=3) | st.floats() | st.lists(st.integers(), max_size=2)
+    rows: list[dict[str, Any]] = [
+        {name: k % 3 if name == "user" else k * step % 13 for name in names} for k in range(n_rows)
+    ]
+    for row in rows[: draw(st.sampled_from([0, 0, 1, 3]))]:
+        row[draw(st.sampled_from(names))] = draw(odd)
+    return "".join(json.dumps(row) + "\n" for row in rows).encode(errors="surrogatepass")
 
 
 @st.composite
@@ -141,7 +159,17 @@ def damaged(draw: st.DrawFn, content: bytes) -> bytes:
 def data_files(draw: st.DrawFn) -> tuple[str, bytes]:
     """A suffix and what the file holds, which need not fit."""
     suffix = draw(st.sampled_from(SUFFIXES))
-    content = draw(parquet_files() if suffix == ".parquet" else text_files("," if suffix == ".csv" else "\t"))
+    kind, packer = [*suffix.split("."), ""][1:3]
+    made = {"parquet": parquet_files(), "jsonl": json_files()}
+    content = draw(made[kind] if kind in made else text_files(draw(st.sampled_from(SEPARATORS))))
     if draw(st.integers(0, 40)) == 0:
         suffix = draw(st.sampled_from(SUFFIXES))
-    return suffix, draw(damaged(content))
+    if not packer:
+        return suffix, draw(damaged(content))
+    if draw(st.booleans()):
+        return suffix, draw(damaged(_pack(content, packer)))
+    return suffix, _pack(draw(damaged(content)), packer)
+
+
+def _pack(content: bytes, packer: str) -> bytes:
+    return gzip.compress(content) if packer == "gz" else bytes(pa.compress(content, "zstd", asbytes=True))

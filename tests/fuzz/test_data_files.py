@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +28,8 @@ def test_a_data_file_is_read_or_refused(tmp_path: Path, file: tuple[str, bytes])
     path = tmp_path / f"mine{suffix}"
     path.write_bytes(content)
     try:
-        data = fr.load(path, min_interactions=2)
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # no header
+            data = fr.load(path, min_interactions=2)
         assert len(data) == len(data.users) == len(data.items)
         assert len(set(data.user_ids)) == data.n_users > 0
         found = audit(data.split(candidates=1))

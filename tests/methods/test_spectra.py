@@ -81,13 +81,13 @@ def scores_of(method: Spectra, server: Server, split: Split) -> Tensor:
 def test_it_states_its_rounds() -> None:
     config = from_dict({"method": {"name": "spectra"}})
     method = config.method.build()
-    assert config.run.rounds == method.rounds == 1 + 3 + 3 + 1 + 1 + 2
+    assert config.run.rounds == method.rounds == 1 + 3 + 5 + 1 + 1 + 3
     assert from_dict({"method": {"name": "spectra", "fraction": 0.1}}).run.rounds == 10 * config.run.rounds
     assert from_dict({"method": {"name": "spectra"}, "run": {"rounds": 99}}).run.rounds == 99
 
 
 def test_fewer_rounds_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"'spectra' needs 11 rounds at these settings\. Found run\.rounds = 10"):
+    with pytest.raises(ConfigError, match=r"'spectra' needs 14 rounds at these settings\. Found run\.rounds = 10"):
         from_dict({"method": {"name": "spectra"}, "run": {"rounds": 10}})
 
 
@@ -106,15 +106,17 @@ def test_the_cohorts_of_a_sum_are_disjoint_and_cover_everyone(n_clients: int, fr
     assert torch.equal(asked.sort().values, population)
 
 
-def test_few_vote(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spectra, "VOTERS", 9)
-    method = Spectra(**SMALL, fraction=0.5)
+@pytest.mark.parametrize(("voters", "scores", "wanted"), [(9, 10_000, 9), (9, 60, 6)])
+def test_few_vote(monkeypatch: pytest.MonkeyPatch, voters: int, scores: int, wanted: int) -> None:
+    monkeypatch.setattr(spectra, "VOTERS", voters)
+    monkeypatch.setattr(spectra, "SCORES_VOTED_ON", scores)
+    method, server = Spectra(**SMALL, fraction=0.5), Server({"counts": torch.zeros(10, 1)})
     sizes = {Stage.VOTE: 0, Stage.SPECTRUM: 0}
     for t in range(method.rounds):
         stage = method.turn(t)[0].stage
         if stage in sizes:
-            sizes[stage] += len(method.cohort(Server({}), torch.arange(40), t, Draws(0)))
-    assert sizes == {Stage.VOTE: 9, Stage.SPECTRUM: 3 * 40}
+            sizes[stage] += len(method.cohort(server, torch.arange(40), t, Draws(0)))
+    assert sizes == {Stage.VOTE: wanted, Stage.SPECTRUM: 3 * 40}
 
 
 def test_sums_of_parts_are_the_sum() -> None:
@@ -174,7 +176,7 @@ def test_before_the_first_sums_it_is_popularity() -> None:
     server = method.init_server(problem_of(SPLIT), Draws(0))
     server = method.server_update(server, engine.train(server, engine.population(), 0).inbox, 0, Draws(0))
     scores = scores_of(
-        method, replace(server, shared={**server.shared, "mixture": torch.tensor([1.0, 1, 1, 0, 1, 0])}), SPLIT
+        method, replace(server, shared={**server.shared, "mixture": torch.tensor([1.0, 1, 1, 0, 1, 0, 0])}), SPLIT
     )
     counts = server.shared["counts"][:, 0]
     assert torch.equal(scores[0].argsort(stable=True), counts.argsort(stable=True))

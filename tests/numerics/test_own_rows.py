@@ -47,5 +47,12 @@ def test_a_random_row_is_the_same_in_every_batch() -> None:
 
 def test_recent_items_weigh_more() -> None:
     own = OwnRows(torch.tensor([[3, 1, 2]]), torch.ones(1, 3), torch.tensor([[0.0, 3.0, 1.0]]))
-    assert own.recency_weights(0.5)[0].tolist() == pytest.approx([1, 0.5, 2**-0.5])
-    assert OwnRows(own.items, own.x, None).recency_weights(0.5).tolist() == [[1, 1, 1]]
+    assert own.fade(0.5)[0].tolist() == pytest.approx([1, 0.5, 2**-0.5])
+    assert OwnRows(own.items, own.x, None).fade(0.5).tolist() == [[1, 1, 1]]
+
+
+def test_items_of_a_long_history_weigh_less() -> None:
+    x = torch.tensor([[1.0, 1, 1, 1], [1, 0, 0, 0]])
+    own = OwnRows(torch.arange(4).expand(2, -1), x, torch.tensor([[0.0, 1, 2, 3], [0, 0, 0, 0]]))
+    assert own.weigh().tolist() == [pytest.approx([4**-0.25] * 4), [1, 0, 0, 0]]
+    assert own.weigh(1.0)[0].tolist() == pytest.approx([4**-0.25 / k for k in (1, 2, 3, 4)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fedrecgel.numerics.spectrum import Spread, nystrom, orthonormal
+from fedrecgel.numerics.spectrum import Spread, nearest_gram, nystrom, orthonormal
 
 
 def table(n: int, k: int, seed: int = 0) -> torch.Tensor:
@@ -44,3 +44,13 @@ def test_equal_scores_become_zero() -> None:
     scaled, below = Spread.of(rows).standardise(torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]))
     assert not scaled.any()
     assert not below.any()
+
+
+def test_a_noisy_gram_becomes_one_that_can_be_and_an_exact_one_stays() -> None:
+    rows = table(40, 5)
+    exact = rows.mT @ rows
+    assert nearest_gram(exact) is exact
+    found = nearest_gram(exact - 30 * torch.eye(5, dtype=torch.float64) + table(5, 5, seed=2))
+    torch.testing.assert_close(found, found.mT)
+    assert torch.linalg.eigvalsh(found)[0] > -1e-9
+    torch.testing.assert_close(nearest_gram(torch.diag(torch.tensor([3.0, -1]))), torch.diag(torch.tensor([3.0, 0])))

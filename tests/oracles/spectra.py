@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache, partial
+from math import comb
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +33,8 @@ class Model(NamedTuple):
     """What is downloaded."""
 
     counts: Array
+    recent: Array
+    weights: Array
     vectors: Array
     values: Array
     items: Array
@@ -43,8 +47,9 @@ class SpectraOracle(Oracle):
     def __init__(self, method: Spectra, shared: Tensors, state: State) -> None:
         self.method = method
         vectors, values, items = (shared[name].numpy().copy() for name in ("vectors", "values", "items"))
-        self.model = Model(np.zeros(len(items)), vectors, values, items, np.zeros((len(items), len(items))))
-        self.all_counts = self.model.counts
+        none = np.zeros(len(items))
+        self.model = Model(none, none, none, vectors, values, items, np.zeros((len(items), len(items))))
+        self.all_counted = [none, none, none]
         self.grid = GRID_WITH_PAIRS if method.pairs else GRID
         self.mixture = self.grid[0]
         self.devices: Devices | None = None
@@ -60,7 +65,8 @@ class SpectraOracle(Oracle):
     @property
     def shared(self) -> Tensors:  # type: ignore[override]
         """What has one sign only."""
-        found = {"counts": self.model.counts[:, None], "values": self.model.values, "mixture": np.array(self.mixture)}
+        found = {name: getattr(self.model, name)[:, None] for name in ("counts", "recent", "weights")}
+        found |= {"values": self.model.values, "mixture": np.array(self.mixture)}
         return {name: torch.from_numpy(value) for name, value in found.items()}
 
     def train(self, cohort: list[int], devices: Devices, round: int) -> None:
@@ -104,11 +110,13 @@ class SpectraOracle(Oracle):
         """What one client sends."""
         everything, (fewer, held) = self.rows(client), self.parted(client)
         own = fewer if held_back else everything
-        counts, vectors, _, y, _ = self.model
+        counts, _, _, vectors, _, y, _ = self.model
         n_items, m = len(counts), len(own.items)
         if stage == "counts":
-            found = np.zeros((2, n_items))
-            found[0, own.items], found[1, everything.items] = 1, 1
+            found = np.zeros((6, n_items))
+            for row, rows in enumerate((own, everything)):
+                for item, weight in zip(rows.items, weights(rows, 0.5), strict=True):
+                    found[3 * row : 3 * row + 3, item] = 1, weight, len(rows.items) ** -0.25
             return {"counts": found}
         if stage in ("turn", "end"):
             a = np.zeros(n_items)
@@ -116,26 +124,27 @@ class SpectraOracle(Oracle):
                 a[item] = m**-0.25 * max(counts[item], 1) ** -0.25  # Eq. 1
             return {"images": np.outer(a, a @ vectors)}
         if stage == "factors":
-            p = fold_in(own.items, y, self.method.reg, self.method.alpha)
-            targets = np.zeros_like(y)
+            p = fold_in(own.items, y, self.method, [1.0] * m)
+            targets, more = np.zeros_like(y), self.method.alpha * m**-0.25
             for item in own.items:
-                targets[item] = p * (1 + self.method.alpha - self.method.alpha * (p @ y[item]))  # Eq. 5
-            return {"targets": targets, "gram": np.outer(p, p), "heavy": m * np.outer(p, p)}
+                targets[item] = p * (1 + more - more * (p @ y[item]))  # Eq. 5
+            return {"targets": targets, "gram": np.outer(p, p), "heavy": m * m**-0.25 * np.outer(p, p)}
         if stage == "pairs":
             x = np.zeros(n_items)
             x[own.items] = 1
             return {"pairs": m**-0.5 * np.outer(x, x)}  # Eq. 11
-        votes = np.zeros(len(self.grid))
+        votes, parts = np.zeros(len(self.grid)), cache(partial(self.parts, own))
         for number, mixture in enumerate(self.grid):
             if held is not None:
-                votes[number] = ndcg(self.score(own, mixture), held, own.items)  # Eq. 10
+                scores = np.array(mixture.weights) @ parts(mixture.strength, mixture.decay)
+                votes[number] = gain(scores, held, own.items)  # Eq. 10
         return {"votes": votes}
 
     def step(self, stage: str, sums: dict[str, Array], n_clients: int) -> None:
         """What the server does with a complete sum."""
-        counts, vectors, values, y, pairs = self.model
+        counts, recent, heavy, vectors, values, y, pairs = self.model
         if stage == "counts":
-            counts, self.all_counts = sums["counts"]
+            counts, recent, heavy, *self.all_counted = sums["counts"]
         elif stage == "turn":
             vectors = np.linalg.qr(sums["images"])[0]
         elif stage == "end":
@@ -143,30 +152,35 @@ class SpectraOracle(Oracle):
             if not y.any():
                 y = first_factors(vectors, values, counts, y.shape[1])
         elif stage == "factors":
-            y = item_step(y, sums["targets"], sums["gram"], sums["heavy"], counts, n_clients, self.method)
+            y = item_step(y, sums["targets"], sums["gram"], sums["heavy"], heavy, n_clients, self.method)
         elif stage == "pairs":
             pairs = sums["pairs"]
         else:
             votes = sums["votes"].tolist()
             self.mixture = self.grid[next(g for g, vote in enumerate(votes) if vote > (1 - 1e-6) * max(votes))]
-            counts = self.all_counts
-        self.model = Model(counts, vectors, values, y, pairs)
+            counts, recent, heavy = self.all_counted
+        self.model = Model(counts, recent, heavy, vectors, values, y, pairs)
 
     def score(self, own: Rows, mixture: Mixture) -> Array:
-        """Eq. 7 to 9, every score of the catalogue at once."""
-        counts, vectors, values, y, pairs = self.model
+        """Eq. 7, every score of the catalogue at once."""
+        return np.asarray(np.array(mixture.weights) @ self.parts(own, mixture.strength, mixture.decay))
+
+    def parts(self, own: Rows, strength: float, decay: float) -> Array:
+        """Eq. 8, 9, 12 and 13, standardised."""
+        counts, recent, _, vectors, values, y, pairs = self.model
         x = np.zeros(len(counts))
-        for place, item in enumerate(own.items):
-            weight = 1.0 if own.later is None else (1 + own.later[place]) ** -mixture.decay
+        fading = weights(own, decay)
+        for item, weight in zip(own.items, fading, strict=True):
             x[item] = weight * max(counts[item], 1) ** -0.25
-        response = values / (values + mixture.strength * values[0]) if values[0] > 0 else 0 * values
+        response = values / (values + strength * values[0]) if values[0] > 0 else 0 * values
         filtered = ((x @ vectors) * response) @ vectors.T
-        folded = y @ fold_in(own.items, y, self.method.reg, self.method.alpha)
+        folded = y @ fold_in(own.items, y, self.method, fading)
         popular = np.log(counts + 1)
+        usual = recent.sum() / counts.sum() if counts.any() else 1.0
+        fresh = np.log((recent + usual) / (counts + 1))  # Eq. 13
         damping = np.maximum(counts, 1) ** -0.25
         together = ((x * damping) @ pairs) * damping  # Eq. 12
-        parts = [filtered, folded, popular, together]
-        return np.asarray(sum(weight * z(part) for weight, part in zip(mixture[:4], parts, strict=True)))
+        return np.array([z(part) for part in (filtered, folded, popular, fresh, together)])
 
     def scores(self, client: int) -> Tensor:
         """With all own rows."""
@@ -185,11 +199,17 @@ class SpectraOracle(Oracle):
         }
 
 
-def fold_in(items: list[int], y: Array, reg: float, alpha: float) -> Array:
+def weights(rows: Rows, decay: float) -> list[float]:
+    """How much each own item counts."""
+    return [1.0] * len(rows.items) if rows.later is None else [(1 + later) ** -decay for later in rows.later]
+
+
+def fold_in(items: list[int], y: Array, method: Spectra, fading: list[float]) -> Array:
     """Eq. 4 with the confidence of every item written out."""
     confidence, wanted = np.ones(len(y)), np.zeros(len(y))
-    confidence[items], wanted[items] = 1 + alpha, 1
-    left = y.T @ np.diag(confidence) @ y + reg * (len(y) + alpha * len(items)) * np.eye(y.shape[1])
+    more = method.alpha * len(items) ** -0.25 * np.array(fading)
+    confidence[items], wanted[items] = 1 + more, 1
+    left = y.T @ np.diag(confidence) @ y + method.reg * (len(y) + more.sum()) * np.eye(y.shape[1])
     return np.asarray(np.linalg.solve(left, y.T @ (confidence * wanted)))
 
 
@@ -210,14 +230,14 @@ def first_factors(vectors: Array, values: Array, counts: Array, dim: int) -> Arr
 
 
 def item_step(
-    y: Array, targets: Array, gram: Array, heavy: Array, counts: Array, n_clients: int, method: Spectra
+    y: Array, targets: Array, gram: Array, heavy: Array, heaviness: Array, n_clients: int, method: Spectra
 ) -> Array:
     """Eq. 6, one item after another."""
-    found, shape = y.copy(), heavy / counts.sum()
+    found, shape = y.copy(), heavy / heaviness.sum()
     for item, row in enumerate(y):
-        penalty = method.reg * (n_clients + method.alpha * counts[item])
+        penalty = method.reg * (n_clients + method.alpha * heaviness[item])
         residual = targets[item] - gram @ row - penalty * row
-        left = gram + method.alpha * counts[item] * shape + penalty * np.eye(len(row))
+        left = gram + method.alpha * heaviness[item] * shape + penalty * np.eye(len(row))
         found[item] = row + method.step * np.linalg.solve(left, residual)
     return found
 
@@ -229,27 +249,32 @@ def z(scores: Array) -> Array:
     return np.asarray((scores - scores.mean()) / scores.std())
 
 
-def ndcg(scores: Array, target: int, known: list[int]) -> float:
-    """NDCG@10 of the target among items that are not known."""
-    gaps = [scores[item] - scores[target] for item in range(len(scores)) if item != target and item not in known]
-    rank = sum(1.0 if gap > 1e-4 else 0.5 * (abs(gap) <= 1e-4) for gap in gaps)
-    return float(1 / np.log2(rank + 2)) if rank < 10 else 0.0
+def gain(scores: Array, target: int, known: list[int]) -> float:
+    """NDCG@10 of the target among items that are not known, and its expectation among 99 that are drawn from them."""
+    gaps = np.delete(scores, [*known, target]) - scores[target]
+    rank = (gaps > 1e-4).sum() + 0.5 * (np.abs(gaps) <= 1e-4).sum()
+    among_all = 1 / np.log2(rank + 2) if rank < 10 else 0.0
+    p = rank / len(gaps)
+    chances = [comb(99, above) * p**above * (1 - p) ** (99 - above) for above in range(10)]
+    return float(among_all + sum(chance / np.log2(above + 2) for above, chance in enumerate(chances)))
 
 
 def centralised(x: Array, basis: Array, dim: int, method: Spectra) -> Model:
     """S0, S1 and S2 on the dense matrix of all histories: no client, no upload, no sum."""
-    counts, sizes = x.sum(0), x.sum(1)
-    a = sizes[:, None] ** -0.25 * x * np.maximum(counts, 1) ** -0.25
+    counts, weights = x.sum(0), x.sum(1)[:, None] ** -0.25 * x
+    a = weights * np.maximum(counts, 1) ** -0.25
     similarity = a.T @ a
     for _ in range(method.spectral_rounds - 1):
         basis = np.linalg.qr(similarity @ basis)[0]
     vectors, values = eigen(similarity @ basis, basis)
     y = first_factors(vectors, values, counts, dim)
+    more = method.alpha * weights
     for _ in range(method.factor_rounds):
-        p = np.array([fold_in(np.flatnonzero(row).tolist(), y, method.reg, method.alpha) for row in x])
-        gradient = (x * (1 + method.alpha - method.alpha * (p @ y.T))).T @ p
-        y = item_step(y, gradient, p.T @ p, p.T @ (sizes[:, None] * p), counts, len(x), method)
-    return Model(counts, vectors, values, y, a.T @ a)
+        p = np.array([fold_in(np.flatnonzero(row).tolist(), y, method, [1.0] * int(row.sum())) for row in x])
+        gradient = (x + more - more * (p @ y.T)).T @ p
+        heavy = p.T @ (weights.sum(1)[:, None] * p)
+        y = item_step(y, gradient, p.T @ p, heavy, weights.sum(0), len(x), method)
+    return Model(counts, counts, weights.sum(0), vectors, values, y, a.T @ a)
 
 
 def public_basis(method: Spectra, n_items: int, n_clients: int, seed: int) -> Array:

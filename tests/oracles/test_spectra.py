@@ -41,6 +41,7 @@ def test_equals_the_dense_matrix() -> None:
     found = {name: value.numpy() for name, value in server.shared.items()}
     np.testing.assert_allclose(found["values"], wanted.values, rtol=TOLERANCE)
     np.testing.assert_allclose(found["counts"][:, 0], wanted.counts)
+    np.testing.assert_allclose(found["weights"][:, 0], wanted.weights)
     for name, table in (("vectors", wanted.vectors), ("items", wanted.items)):
         product = found[name] @ found[name].T
         np.testing.assert_allclose(product, table @ table.T, atol=TOLERANCE * np.abs(product).max())

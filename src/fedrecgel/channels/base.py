@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple
 
+from jaxtyping import Int
+from torch import Tensor
+
 from fedrecgel.channels.sums import Received, add_up
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import Download, Inbox, Method, Need, Server, Upload
@@ -61,6 +64,21 @@ class RoundSetup:
     def of(cls, method: Method, round: int, cohort: Ids, n_items: int, messages: Mapping[int, bytes]) -> RoundSetup:
         """A round of a method."""
         return cls(round, cohort, n_items, method.server_needs, messages, method.magnitude, method.smallest_cohort)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a channel may know of a run before its first round."""
+
+    n_clients: int
+    fraction: float
+    """Share of clients that the method asks for each round."""
+    rounds: int
+    names: frozenset[str]
+    """What leaves a device."""
+    seed: int
+    on_nodes: bool = False
+    """Whether devices are in other processes, which learn nothing that changes in this one."""
 
 
 class Contribution(NamedTuple):
@@ -186,6 +204,29 @@ class Channel(ABC):
         Raises:
             PrivacyError: it is too small.
         """
+
+    def begin(self, plan: Plan) -> int:
+        """Get ready for a run; how many of its rounds may be run, where a promise allows only so many."""
+        return plan.rounds
+
+    def draw(self, population: Int[Tensor, " m"], round: int) -> Ids | None:
+        """Who takes part, for a channel whose promise rests on how that is drawn; None leaves it to the method."""
+        return None
+
+    def keep(self) -> Tensors:
+        """What a checkpoint must hold for the channel to go on as if it had not stopped; secrets, too."""
+        return {}
+
+    def restore(self, kept: Tensors) -> None:  # noqa: B027 - a channel that keeps nothing has nothing to do
+        """Go on from what `keep` returned; `begin` follows."""
+
+    def account(self, rounds: int) -> dict[str, Any]:
+        """What a summary says of the privacy of so many rounds."""
+        return {}
+
+    def warnings(self) -> list[str]:
+        """What else a reader of a summary should know, in sentences."""
+        return []
 
     @abstractmethod
     def device(self, draws: Draws) -> DeviceHalf:

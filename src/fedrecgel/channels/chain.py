@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
-from fedrecgel.channels.base import Channel, Contribution, DeviceHalf, Preparation, RoundSetup, ServerHalf
+from jaxtyping import Int
+from torch import Tensor
+
+from fedrecgel.channels.base import Channel, Contribution, DeviceHalf, Plan, Preparation, RoundSetup, ServerHalf
 from fedrecgel.channels.sums import Received
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import Download, Server, Upload
-from fedrecgel.tensors import Tensors
+from fedrecgel.tensors import Ids, Tensors
 
 
 class Chain(Channel):
@@ -59,6 +62,33 @@ class Chain(Channel):
         """Every stage has a word."""
         for stage in self._stages:
             stage.check_cohort(method, n_clients, setup)
+
+    def begin(self, plan: Plan) -> int:
+        """As many rounds as every stage allows."""
+        return min(stage.begin(plan) for stage in self._stages)
+
+    def draw(self, population: Int[Tensor, " m"], round: int) -> Ids | None:
+        """By the first stage that has a rule."""
+        found = (stage.draw(population, round) for stage in self._stages)
+        return next((cohort for cohort in found if cohort is not None), None)
+
+    def keep(self) -> Tensors:
+        """Of every stage, under its name."""
+        return {f"{stage.name}/{name}": value for stage in self._stages for name, value in stage.keep().items()}
+
+    def restore(self, kept: Tensors) -> None:
+        """Every stage its own."""
+        for stage in self._stages:
+            prefix = f"{stage.name}/"
+            stage.restore({key.removeprefix(prefix): v for key, v in kept.items() if key.startswith(prefix)})
+
+    def account(self, rounds: int) -> dict[str, Any]:
+        """Of all stages; the first has the last word."""
+        return {key: value for stage in reversed(self._stages) for key, value in stage.account(rounds).items()}
+
+    def warnings(self) -> list[str]:
+        """Of all stages."""
+        return [text for stage in self._stages for text in stage.warnings()]
 
     def device(self, draws: Draws) -> DeviceHalf:
         """All device halves, first to last."""

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from fedrecgel.channels.base import Channel, Plain
 from fedrecgel.channels.bfv import Encrypted
+from fedrecgel.channels.dp import Dp, LocalDp
 from fedrecgel.channels.secagg import Secagg
 from fedrecgel.errors import PrivacyError
 from fedrecgel.methods import METHODS
 from fedrecgel.methods.base import Method, Need
 
-CHANNELS: dict[str, type[Channel]] = {"plain": Plain, "secagg": Secagg, "bfv": Encrypted}
+CHANNELS: dict[str, type[Channel]] = {
+    "plain": Plain,
+    "secagg": Secagg,
+    "bfv": Encrypted,
+    "dp": Dp,
+    "local-dp": LocalDp,
+}
 """A library that a channel needs is imported when the channel first encrypts."""
 
 

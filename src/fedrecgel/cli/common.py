@@ -23,6 +23,7 @@ INTERRUPTED = 130
 FLAGS = {
     "dataset": ("data", "name"),
     "data_dir": ("data", "dir"),
+    "columns": ("data", "columns"),
     "method": ("method", "name"),
     "rounds": ("run", "rounds"),
     "seed": ("run", "seed"),
@@ -37,6 +38,13 @@ def add_set_option(parser: ArgumentParser) -> None:
     """Add `--set section.key=value`."""
     parser.add_argument(
         "--set", dest="assignments", metavar="SECTION.KEY=VALUE", action="append", default=[], help="any setting"
+    )
+
+
+def add_columns_option(parser: ArgumentParser) -> None:
+    """Add `--columns`."""
+    parser.add_argument(
+        "--columns", metavar="A,B,…", help="columns of a text file without a header, as in user,item,rating,timestamp"
     )
 
 

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from fedrecgel.cli.common import add_set_option, config_of, writable
+from fedrecgel.cli.common import add_columns_option, add_set_option, config_of, writable
 from fedrecgel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def add_parser(subparsers: Subparsers) -> None:
         action = actions.add_parser(name, help=text)
         action.add_argument("dataset", metavar="NAME|PATH", help="a name of `data list`, or a file")
         action.add_argument("--data-dir", metavar="DIR", help="folder with the raw files of named data sets")
+        add_columns_option(action)
         add_set_option(action)
         action.add_argument("--json", action="store_true", help="print one JSON document")
         action.set_defaults(run=run)
@@ -40,6 +41,7 @@ def add_parser(subparsers: Subparsers) -> None:
     shard.add_argument("--nodes", type=int, default=3, metavar="N", help="how many folders (default 3)")
     shard.add_argument("--out", required=True, metavar="DIR", help="where they are made: DIR/node-0, DIR/node-1, …")
     shard.add_argument("--data-dir", metavar="DIR", help="folder with the raw files of named data sets")
+    add_columns_option(shard)
     add_set_option(shard)
     shard.set_defaults(run=run_shard)
 
@@ -82,6 +84,7 @@ def run_info(args: Namespace) -> int:
     if args.json:
         print(json.dumps(info))
         return 0
+    _say(data.assumed)
     pinned = data.name not in SOURCES or SOURCES[data.name].sha256 is not None
     note = "" if pinned else " (of this file; no published value to compare with, the counts are checked)"
     _print_aligned({**info, "sparsity": f"{info['sparsity']:.2%}", "sha256": f"{data.sha256}{note}"})
@@ -98,6 +101,7 @@ def run_audit(args: Namespace) -> int:
     if args.json:
         print(json.dumps(found))
         return 0
+    _say(split.interactions.assumed)
     warnings = found.pop("warnings")
     _print_aligned(
         {"name": split.interactions.name}
@@ -123,6 +127,12 @@ def run_fetch(args: Namespace) -> int:
     return 0
 
 
+def _say(assumed: list[str]) -> None:
+    """What reading a file took for granted, beside the answer."""
+    for sentence in assumed:
+        print(sentence, file=sys.stderr)
+
+
 def _print_aligned(values: dict[str, Any]) -> None:
     width = max(map(len, values)) + 2
     for key, value in values.items():
@@ -136,6 +146,7 @@ def run_shard(args: Namespace) -> int:
 
     out = writable(args.out)
     split = load_split(config_of(args))
+    _say(split.interactions.assumed)
     if not 1 <= args.nodes <= split.n_users:
         raise ConfigError(f"--nodes should be between 1 and the number of users, {split.n_users}. Found {args.nodes}.")
     for place in write_shards(split, out, args.nodes):

@@ -9,7 +9,8 @@ from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from fedrecgel.cli.common import INTERRUPTED, add_set_option, config_of, describe_fields, writable
+from fedrecgel.channels.registry import CHANNELS
+from fedrecgel.cli.common import INTERRUPTED, add_columns_option, add_set_option, config_of, describe_fields, writable
 from fedrecgel.cli.progress import Progress
 from fedrecgel.cli.table import result_table
 from fedrecgel.data.load import NAMES
@@ -44,9 +45,10 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--seed", type=int, metavar="N", help="seed of everything but the split")
     parser.add_argument("--out", metavar="DIR", help="run folder (default runs/<dataset>-<method>-s<seed>)")
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the raw files of named data sets")
+    add_columns_option(parser)
     parser.add_argument("--device", metavar="DEV", help="cpu, cuda, cuda:1, mps")
     parser.add_argument("--engine", metavar="NAME", help="where the clients live: local, flower")
-    parser.add_argument("--channel", metavar="NAME", help="between devices and server: plain, or bfv (encrypted)")
+    parser.add_argument("--channel", metavar="NAME", help=f"between devices and server: {', '.join(CHANNELS)}")
     add_set_option(parser)
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run, to the same bits")
     parser.add_argument("--tensorboard", action="store_true", help="also log to RUN/tensorboard (extra 'report')")
@@ -85,6 +87,8 @@ def run_train(args: Namespace) -> int:
     if not deployed:  # there the data are on the nodes
         progress.say(f"Loading {config.data.name} …")
         split = load_split(config)
+        for sentence in split.interactions.assumed:
+            progress.say(sentence)
         progress.start(split)
     start = train_config if config.run.engine == "local" else train_on_flower
     with _stop_on_interrupt(progress) as should_stop, progress, events or nullcontext():

@@ -101,6 +101,11 @@ def choose_columns(found: list[str], names: ColumnNames = BY_NAME, where: str = 
     return chosen
 
 
+def is_alias(name: str, role: str) -> bool:
+    """Whether a column of this name is found for this role."""
+    return any(_plain(name) in map(_plain, group) for group in ALIASES[role])
+
+
 def _plain(name: str) -> str:
     """`user_id:token` (RecBole), User-ID and userId are the same name to a reader."""
     return re.sub(r"[\s_-]", "", re.sub(r":\w+$", "", name.strip())).lower()

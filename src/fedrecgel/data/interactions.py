@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fedrecgel.data.columns import ColumnNames, Columns, pick_columns
+from fedrecgel.data.wording import speaks_python
 from fedrecgel.errors import DataError
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Interactions:
     """Settings of `load` that give this data again; empty for data handed over in memory."""
     item_titles: list[str] | None = field(default=None, repr=False)
     """What people call each item, in the order of `item_ids`; the id where a title is missing."""
+    assumed: list[str] = field(default_factory=list, repr=False)
+    """What reading the file took for granted, a sentence each."""
 
     @property
     def n_users(self) -> int:
@@ -58,6 +61,7 @@ class Interactions:
         return len(self.users)
 
     @classmethod
+    @speaks_python
     def from_frame(
         cls,
         frame: Any,
@@ -72,7 +76,7 @@ class Interactions:
         min_rating: float | None = None,
         distinct: bool = False,
     ) -> Interactions:
-        """Interactions from any data frame: pandas, polars, Arrow, or a dict of columns.
+        """Interactions from any data frame: pandas, polars (lazy, too), Arrow, DuckDB, or a dict of columns.
 
         Args:
             frame: one row per interaction.
@@ -139,6 +143,7 @@ class Interactions:
             **origin,
         )
 
+    @speaks_python
     def split(self, **options: Any) -> Split:
         """Leave-one-out split; the options are those of `fedrecgel.data.split.leave_one_out`."""
         from fedrecgel.data.split import leave_one_out  # split.py needs this class
@@ -148,11 +153,13 @@ class Interactions:
 
 def _as_table(frame: Any) -> Any:
     try:
+        if hasattr(frame, "collect") and not hasattr(frame, "__arrow_c_stream__"):  # polars computes a lazy frame now
+            frame = frame.collect()
         return pa.table(frame)
-    except (TypeError, ValueError, pa.ArrowException) as error:
+    except Exception as error:  # of whichever library the frame is
         raise DataError(
-            f"A data frame should be pandas, polars, Arrow or a dict of equally long columns. "
-            f"Found {type(frame).__name__}: {error}"
+            f"A data frame should be pandas, polars, Arrow, DuckDB or a dict of equally long columns. "
+            f"Found {type(frame).__name__}: {str(error).partition(chr(10))[0]}"
         ) from error
 
 

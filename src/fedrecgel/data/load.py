@@ -1,7 +1,9 @@
-"""One door to data: a name, or the path of a file."""
+"""One door to data: a name, the path of a file, or a data frame."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +15,9 @@ from fedrecgel.data.columns import ALIASES, BY_NAME, ColumnNames, Columns, pick_
 from fedrecgel.data.download import locate, sha256_of
 from fedrecgel.data.files import read_table
 from fedrecgel.data.interactions import MIN_INTERACTIONS, Interactions
+from fedrecgel.data.packed import inner_name
 from fedrecgel.data.sources import SOURCES, Source, Statistics
+from fedrecgel.data.wording import speaks_python
 from fedrecgel.errors import ConfigError, DataError, unknown
 
 NAMES = ("demo", "synthetic", *SOURCES)
@@ -25,7 +29,7 @@ class DataSettings:
     """Which interactions."""
 
     name: str = "demo"
-    """A named data set, or the path of a .csv, .tsv, .parquet or .inter file."""
+    """A named data set, or the path of a file: text, JSON lines, Parquet or .inter, also packed as .gz or .zst."""
     dir: str | None = None
     """Folder with the raw files of named data sets; else FEDRECGEL_DATA, the cache, or a download."""
     user: str | None = None
@@ -44,6 +48,9 @@ class DataSettings:
     """Keep only interactions rated at least this."""
     distinct: bool | None = None
     """Keep only the latest interaction of each user-item pair; not given: as the data set says."""
+    columns: str | None = None
+    """Names of the columns of a text file without a header, by position: `user,item,rating,timestamp`; `-` for one
+    that is not used; `user,item,...` where a line is a user and all its items."""
     users: Annotated[int, Meta(ge=1)] | None = None
     """Users of the data set `synthetic`."""
     items: Annotated[int, Meta(ge=1)] | None = None
@@ -52,10 +59,12 @@ class DataSettings:
     """Interactions of `synthetic`."""
 
 
+@speaks_python
 def load(
-    name_or_path: str | Path,
+    source: Any,
     *,
     data_dir: str | Path | None = None,
+    columns: str | Sequence[str] | None = None,
     user: str | None = None,
     item: str | None = None,
     timestamp: str | None = None,
@@ -67,10 +76,15 @@ def load(
 ) -> Interactions:
     """Load a data set.
 
+    Warns if a file has no header and its columns were taken by position.
+
     Args:
-        name_or_path: `demo`, another name that `fedrecgel data list` shows, or a .csv, .tsv, .parquet or .inter file.
+        source: `demo`, another name that `fedrecgel data list` shows, the path of a file (CSV, TSV, other text, JSON
+            lines, Parquet or .inter, also as .gz or .zst), or a data frame (pandas, polars, Arrow, DuckDB, a dict of
+            columns).
         data_dir: folder with the raw files of named data sets; else `FEDRECGEL_DATA`, the cache or a download.
-        user: column of user ids in an own file; found by name when not given, like the next four.
+        columns: names of the columns of a text file without a header, by position, as in `"user,item,rating"`.
+        user: column of user ids; found by name when not given, like the next four.
         item: column of item ids.
         timestamp: column that orders a user's interactions.
         rating: column of ratings, used only by `min_rating`.
@@ -83,20 +97,42 @@ def load(
         ConfigError: the name is unknown, or columns are given for a named data set.
         DataError: the data cannot be found, read or used, or is not the published one.
     """
-    folder = None if data_dir is None else str(data_dir)
-    columns = (user, item, timestamp, rating, title)
-    name = name_or_path if isinstance(name_or_path, str) else str(name_or_path.absolute())  # a Path is never a name
-    return load_data(DataSettings(name, folder, *columns, min_interactions, min_rating, distinct))
+    named = ColumnNames(user, item, timestamp, rating, title)
+    if not isinstance(source, str | Path):
+        if columns is not None or data_dir is not None:
+            raise ConfigError("--columns and --data-dir belong to files. Found a data frame; leave them out.")
+        return Interactions.from_frame(
+            source,
+            **asdict(named),
+            min_interactions=min_interactions,
+            min_rating=min_rating,
+            distinct=bool(distinct),
+        )
+    loaded = load_data(
+        DataSettings(
+            name=source if isinstance(source, str) else str(source.absolute()),  # a Path is never a name
+            dir=None if data_dir is None else str(data_dir),
+            **asdict(named),
+            min_interactions=min_interactions,
+            min_rating=min_rating,
+            distinct=distinct,
+            columns=columns if columns is None or isinstance(columns, str) else ",".join(columns),
+        )
+    )
+    for sentence in loaded.assumed:
+        if "no header" in sentence:
+            warnings.warn(sentence.replace("--columns", "columns"), stacklevel=3)
+    return loaded
 
 
 def load_data(settings: DataSettings) -> Interactions:
     """The data these settings describe, with a note of them."""
     name = settings.name
     columns = ColumnNames(settings.user, settings.item, settings.timestamp, settings.rating, settings.title)
-    if name in NAMES and columns != BY_NAME:
+    if name in NAMES and (columns != BY_NAME or settings.columns is not None):
         raise ConfigError(
-            f"data.user, data.item, data.timestamp, data.rating and data.title name columns of an own file, "
-            f"and '{name}' is a named data set. Leave them out."
+            f"data.columns, data.user, data.item, data.timestamp, data.rating and data.title name columns of an own "
+            f"file, and '{name}' is a named data set. Leave them out."
         )
     sizes = (settings.users, settings.items, settings.interactions)
     if name != "synthetic" and any(sizes):
@@ -131,9 +167,18 @@ def _load_file(name: str, settings: DataSettings, columns: ColumnNames) -> Inter
     if not path.exists() and not _looks_like_path(name):
         raise ConfigError(unknown("data set", name, NAMES))
     rated = settings.min_rating is not None or settings.rating is not None
-    table = read_table(path, columns, [role for role in ALIASES if role != "rating" or rated])
+    roles = [role for role in ALIASES if role != "rating" or rated]
+    positions = None if settings.columns is None else [name.strip() for name in settings.columns.split(",")]
+    assumed: list[str] = []
+    table = read_table(path, columns, roles, columns=positions, say=assumed.append)
     picked = pick_columns(table, columns, str(path))
-    return _number(picked, settings, path.stem, source=str(path), sha256=sha256_of(path))
+    loaded = _number(picked, settings, data_label(name), source=str(path), sha256=sha256_of(path))
+    return replace(loaded, assumed=assumed)
+
+
+def data_label(name: str) -> str:
+    """What to call a data set: its name, or that of its file without suffixes."""
+    return Path(inner_name(Path(name))).stem
 
 
 def _load_named(source: Source, settings: DataSettings) -> Interactions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,7 +37,7 @@ def _write_groups(path: Path, run: str, groups: Mapping[str, Tensors], about: ob
 
 
 def _groups(tensors: Tensors) -> dict[str, Tensors]:
-    groups: dict[str, Tensors] = {"shared": {}, "kept": {}, "clients": {}}
+    groups: dict[str, Tensors] = {"shared": {}, "kept": {}, "clients": {}, "channel": {}}
     for key, value in tensors.items():
         group, _, name = key.partition("/")
         groups.setdefault(group, {})[name] = value
@@ -84,10 +84,13 @@ class Checkpoint:
 
     history: Sequence[Mapping[str, Any]] = ()
     """One entry per finished round, as in metrics.jsonl, which may have gone further or not so far."""
+    channel: Tensors = field(default_factory=dict)
+    """What the channel keeps; a secret may be among it."""
 
     def write(self, path: Path) -> None:
         """Replace the file atomically."""
         groups = {"shared": self.server.shared, "kept": self.server.kept, "clients": self.clients.pack()}
+        groups["channel"] = self.channel
         totals = {name: value if math.isfinite(value) else None for name, value in self.totals.items()}
         history = [dict(line) for line in self.history]
         about = _CheckpointAbout("checkpoint", self.round, self.best_round, totals, history)
@@ -100,4 +103,4 @@ class Checkpoint:
         groups = _groups(tensors)
         server, clients = Server(groups["shared"], groups["kept"]), State.unpack(groups["clients"])
         totals = {name: -math.inf if value is None else value for name, value in about.totals.items()}
-        return cls(about.round, run, server, clients, about.best_round, totals, about.history)
+        return cls(about.round, run, server, clients, about.best_round, totals, about.history, groups["channel"])

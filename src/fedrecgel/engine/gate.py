@@ -243,6 +243,13 @@ def form_of(method: Method, server: Server, problem: Problem, round: int) -> dic
     return forms
 
 
+def nobodys_upload(forms: Mapping[str, Form]) -> Upload:
+    """What a cohort without clients sends: sums of 0, whose names and shapes a channel that adds noise must know."""
+    dense = {name: torch.zeros(0, *form.shape, dtype=form.dtype) for name, form in forms.items()}
+    nobody = torch.zeros(0, dtype=torch.int64)
+    return Upload(nobody, dense, {}, nobody[:, None], torch.zeros(0))
+
+
 def check_form(found: Tensors, forms: Mapping[str, Form], leading: tuple[int, ...]) -> None:
     """Exactly these names, with exactly these shapes and types: nothing is broadcast or cast.
 

@@ -28,12 +28,12 @@ from fedrecgel.draws import Draws
 from fedrecgel.engine.base import Measured, Trained, measured
 from fedrecgel.engine.chunks import Chunk, blocks_of, chunks_of
 from fedrecgel.engine.economies import footprint, has_kernel
-from fedrecgel.engine.gate import GateSettings, check_declared, sift
+from fedrecgel.engine.gate import GateSettings, check_declared, form_of, nobodys_upload, sift
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.engine.uplink import Simulated, Uplink
 from fedrecgel.errors import RunError
 from fedrecgel.evaluation.ranking import Ranks, TieRule, rank_against
-from fedrecgel.methods.base import ClientResult, Download, Method, Server, Upload
+from fedrecgel.methods.base import ClientResult, Download, Method, Problem, Server, Upload
 from fedrecgel.models.kernels import allow_kernels
 from fedrecgel.models.kernels.compiler import usable
 from fedrecgel.tables import State
@@ -110,6 +110,11 @@ class LocalEngine:
         """
         setup = RoundSetup.of(self.method, round, cohort, self.federation.n_items, {})
         self.channel.check_cohort(type(self.method).__name__, len(cohort), setup)
+        if not len(cohort):  # a channel drew each client by chance; its noise tells nobody
+            data = self.federation
+            problem = Problem(data.n_clients, data.n_items, data.dtype, data.device)
+            forms = form_of(self.method, server, problem, round)
+            return Trained(self._inbound.collect([nobodys_upload(forms)], setup), None, 0, 0, 0, {})
         uplink = Simulated(self.channel, self.devices, self._inbound, setup)
         trained = self.train_with(self.method.broadcast(server, cohort), cohort, round, uplink)
         if not trained.n_answers:

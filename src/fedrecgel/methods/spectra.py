@@ -35,13 +35,15 @@ from fedrecgel.numerics.least_squares import LeastSquares
 from fedrecgel.numerics.mixtures import GRID, GRID_WITH_PAIRS, Mixture, choose_best
 from fedrecgel.numerics.own_rows import OwnRows
 from fedrecgel.numerics.spectral_scores import Scorer, damping
-from fedrecgel.numerics.spectrum import nystrom, orthonormal
+from fedrecgel.numerics.spectrum import nearest_gram, nystrom, orthonormal
 from fedrecgel.tensors import Factors
 
-USER_POWER = 0.25
-"""Exponent a of the normalisation by sizes of histories."""
-VOTERS = 20_000
-"""At most so many clients vote."""
+VOTERS, SCORES_VOTED_ON = 20_000, 200_000_000
+"""At most so many clients vote, and fewer where the catalogue is large: voters times items is bounded, too."""
+COUNTED = ("counts", "recent", "weights")
+"""Sums over clients, for each own item: of 1, of what is left of it with a decay of `FADE`, and of its weight in S2."""
+FADE = 0.5
+"""Decay of what `recent` counts."""
 LARGEST = 30_000
 """Items of which all pairs are kept: 4 n² bytes."""
 LEAST_COHORT = 1000
@@ -93,15 +95,15 @@ class Spectra(fed.Method):
     """Size d of the factorisation's vectors; no more than the rank."""
     reg: fed.Rate = 0.03
     """Penalty λ of the factorisation."""
-    alpha: fed.Rate = 100.0
-    """Confidence α of an own item in the factorisation."""
+    alpha: fed.Rate = 180.0
+    """Confidence α in the factorisation of the own item of a user who has one; with m items each has α m^-1/4."""
     step: fed.Fraction = 0.5
     """Share of the item side's preconditioned step that is taken."""
     spectral_rounds: fed.Size = 3
     """Sums of S1 before the vote; one more follows with all rows."""
-    factor_rounds: fed.Size = 3
+    factor_rounds: fed.Size = 5
     """Sums of S2 before the vote."""
-    final_rounds: fed.Size = 2
+    final_rounds: fed.Size = 3
     """Sums of S2 after the vote, with all rows."""
     pairs: bool = False
     """Add co-occurrences of items: a table of all pairs, which travels whole."""
@@ -177,15 +179,14 @@ class Spectra(fed.Method):
         rank = min(self.rank, n, problem.n_clients)
         start = problem.tensor(draws.generator("init/basis").normal(size=(n, rank)))
         shared = {
-            "counts": start.new_zeros(n, 1),
+            **{name: start.new_zeros(n, 1) for name in COUNTED},
             "vectors": orthonormal(start),
             "values": start.new_zeros(rank),
             "items": start.new_zeros(n, min(self.dim, rank)),
             "mixture": start.new_tensor(self.grid[0]),
         }
-        return fed.Server(
-            shared, {"n_clients": problem.tensor([problem.n_clients]), "all_counts": start.new_zeros(n, 1)}
-        )
+        kept = {"n_clients": problem.tensor([problem.n_clients])}
+        return fed.Server(shared, {**kept, **{f"all_{name}": start.new_zeros(n, 1) for name in COUNTED}})
 
     def init_clients(self, problem: fed.Problem, ids: fed.Ids, draws: fed.Draws) -> fed.State:
         """Nothing private is learnt: the own rows are all a device needs."""
@@ -196,7 +197,7 @@ class Spectra(fed.Method):
         number, part = divmod(round, self.parts)
         order = torch.from_numpy(draws.generator("cohort", number).permutation(len(population)))
         if self.turn(round)[0].stage is Stage.VOTE:
-            order = order[:VOTERS]
+            order = order[: min(VOTERS, max(1, SCORES_VOTED_ON // len(server.shared["counts"])))]
         return population[order[part :: self.parts].sort().values]
 
     def client_update(
@@ -212,15 +213,18 @@ class Spectra(fed.Method):
         rows: fed.Tensors = {}
         match turn.stage:
             case Stage.COUNTS:
-                rows["counts"] = torch.stack([own.x, everything.x], 2)
+                columns = [column for some in (own, everything) for column in (some.x, some.fade(FADE), some.weigh())]
+                rows["counts"] = torch.stack(columns, 2)
             case Stage.SPECTRUM:
                 rows["spectrum"] = self._spectral_rows(own, down.shared)
             case Stage.FACTORS:
                 scorer = down.derive(self._scorer)
-                user, y = scorer.factorisation.fold_in(own, scorer.items, scorer.gram)
-                rows["targets"] = scorer.factorisation.targets(own, user, y).to(ones.dtype)
+                weights = own.weigh()
+                user, y = scorer.factorisation.fold_in(own, weights, scorer.items, scorer.gram)
+                rows["targets"] = scorer.factorisation.targets(own, weights, user, y).to(ones.dtype)
                 user = user.to(ones.dtype)[:, None]
-                dense |= {"gram": Factors(user, user), "weighted_gram": Factors(own.m[:, None, None] * user, user)}
+                weighted = weights.sum(1)[:, None, None] * user
+                dense |= {"gram": Factors(user, user), "weighted_gram": Factors(weighted, user)}
             case Stage.PAIRS:
                 rows["pairs"] = self._pair_rows(own, batch.history.n_items)
             case Stage.VOTE:
@@ -230,15 +234,14 @@ class Spectra(fed.Method):
 
     def _spectral_rows(self, own: OwnRows, shared: fed.Tensors) -> Float[Tensor, "C H k"]:
         """a_uᵀ (a_u Q) on the own items (Eq. 1)."""
-        a = own.m.clamp(min=1)[:, None] ** -USER_POWER * own.x * damping(shared["counts"])[own.items]
+        a = own.weigh() * damping(shared["counts"])[own.items]
         projected = embedding_bag(own.items, shared["vectors"], per_sample_weights=a, mode="sum")
         return a[:, :, None] * projected[:, None]
 
     def _pair_rows(self, own: OwnRows, n_items: int) -> Float[Tensor, "C H n"]:
         """m_u^-2a x_uᵀ x_u on the own items (Eq. 11)."""
-        all_items = own.x.new_zeros(len(own.x), n_items).scatter_add_(1, own.items, own.x)
-        scale = own.m.clamp(min=1)[:, None] ** (-2 * USER_POWER)
-        return (scale * own.x)[:, :, None] * all_items[:, None]
+        all_items = own.x.new_zeros(len(own.x), n_items).scatter_add_(1, own.items, own.weigh())
+        return own.weigh()[:, :, None] * all_items[:, None]
 
     def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """Add this round's part; when the sum is complete, take the stage's step.
@@ -258,20 +261,23 @@ class Spectra(fed.Method):
         shared = dict(server.shared)
         match turn.stage:
             case Stage.COUNTS:
-                shared["counts"], kept["all_counts"] = (part.clone() for part in sums["counts"].mT.unsqueeze(2))
+                found = sums["counts"].clamp(min=0).chunk(2, 1)  # noise of a channel may be below
+                fewer, everything = (part.mT.unsqueeze(2) for part in found)
+                kept |= {f"all_{name}": column.clone() for name, column in zip(COUNTED, everything, strict=True)}
+                shared |= {name: column.clone() for name, column in zip(COUNTED, fewer, strict=True)}
             case Stage.SPECTRUM:
                 shared |= self._spectral_step(shared, sums["spectrum"], turn)
             case Stage.FACTORS:
-                terms = sums["targets"], sums["gram"], sums["weighted_gram"]
+                terms = sums["targets"], nearest_gram(sums["gram"]), nearest_gram(sums["weighted_gram"])
                 stepped = self._least_squares.step_items(
-                    shared["items"], shared["counts"], terms, float(n_clients), self.step
+                    shared["items"], shared["weights"], terms, float(n_clients), self.step
                 )
                 shared["items"] = stepped.to(shared["items"].dtype)
             case Stage.PAIRS:
                 shared["pairs"] = sums["pairs"]
             case Stage.VOTE:
                 shared["mixture"] = shared["mixture"].new_tensor(self.grid[choose_best(sums["votes"])])
-                shared["counts"] = kept["all_counts"].clone()
+                shared |= {name: kept[f"all_{name}"].clone() for name in COUNTED}
         return fed.Server(shared, kept)
 
     def _spectral_step(self, shared: fed.Tensors, images: Float[Tensor, "n k"], turn: Turn) -> fed.Tensors:

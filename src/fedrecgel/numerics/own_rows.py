@@ -12,6 +12,9 @@ from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
 from fedrecgel.tensors import Ids
 
+USER_POWER = 0.25
+"""Exponent a of the normalisation by sizes of histories."""
+
 
 @dataclass(frozen=True, eq=False)
 class OwnRows:
@@ -58,9 +61,13 @@ class OwnRows:
             earlier = (earlier - chosen.any(1)[:, None].to(earlier.dtype)).clamp(min=0)
         return replace(self, x=self.x * ~chosen, later=earlier)
 
-    def recency_weights(self, decay: float) -> Float[Tensor, "C H"]:
-        """(1 + number of later own items)^-decay; 1 where the order is not known."""
-        return torch.ones_like(self.x) if self.later is None else (1 + self.later) ** -decay
+    def fade(self, decay: float) -> Float[Tensor, "C H"]:
+        """(1 + number of later own items)^-decay for items that count, or 1 where the order is not known; else 0."""
+        return self.x if self.later is None or decay == 0 else self.x * (1 + self.later) ** -decay
+
+    def weigh(self, decay: float = 0.0) -> Float[Tensor, "C H"]:
+        """w_i = m^-a times what `fade` gives: an item says less of a user who has many."""
+        return self.m.clamp(min=1)[:, None] ** -USER_POWER * self.fade(decay)
 
     def of_clients(self, some: slice) -> OwnRows:
         """The rows of some of the devices."""

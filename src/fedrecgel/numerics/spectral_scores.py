@@ -1,10 +1,10 @@
-"""Scores of a device from its own rows: a spectral filter, a factorisation, popularity and pairs, each standardised."""
+"""Scores of a device from its own rows, each standardised: a spectral filter, a factorisation, pairs; and counts."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 import torch
 from jaxtyping import Float, Int
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from fedrecgel.numerics.least_squares import LeastSquares
-from fedrecgel.numerics.mixtures import Mixture, ndcg_of_mixtures
+from fedrecgel.numerics.mixtures import Mixture, gain, ranks_of_mixtures
 from fedrecgel.numerics.own_rows import OwnRows
 from fedrecgel.numerics.spectrum import Spread
 from fedrecgel.tensors import Tensors
@@ -33,7 +33,7 @@ class Scorer:
     """What a device makes of a download before it scores; the same for all devices."""
 
     shared: Tensors
-    """`counts`, `vectors` with their `values`, `items`, and `pairs` where they are used."""
+    """`counts`, `recent`, `vectors` with their `values`, `items`, and `pairs` where they are used."""
     factorisation: LeastSquares
 
     @cached_property
@@ -45,6 +45,13 @@ class Scorer:
     def popularity(self) -> Float[Tensor, " n"]:
         """z(log(n + 1))."""
         return _standardise((self.shared["counts"].mT + 1).log()).squeeze(0)
+
+    @cached_property
+    def freshness(self) -> Float[Tensor, " n"]:
+        """z(log((f + ρ) / (n + 1))): how late an item comes in histories, beside the mean ρ over all rows (Eq. 13)."""
+        counts, recent = self.shared["counts"].mT, self.shared["recent"].mT
+        usual = torch.where(counts.any(), recent.sum() / counts.sum(), 1)
+        return _standardise(((recent + usual) / (counts + 1)).log()).squeeze(0)
 
     @cached_property
     def items(self) -> Float[Tensor, "n d"]:
@@ -62,55 +69,61 @@ class Scorer:
         return Spread.of(self.shared["vectors"]), Spread.of(self.items)
 
     def score(self, own: OwnRows, mixture: Mixture, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
-        """w_L z(L) + w_A z(A) + w_P z(log(n + 1)) + w_G z(G) (Eq. 7)."""
-        (filtered, below_filtered), (folded, below_folded) = self._filter(own, mixture), self._fold_in(own)
-        scores = mixture.popularity * self.popularity[items]
+        """w_L z(L) + w_A z(A) + w_P z(log(n + 1)) + w_F z(F) + w_G z(G) (Eq. 7)."""
+        (filtered, below_filtered), (folded, below_folded) = self._filter(own, mixture), self._fold_in(own, mixture)
+        scores = mixture.popularity * self.popularity[items] + mixture.freshness * self.freshness[items]
         scores += mixture.filter * (_dot(filtered, self.shared["vectors"], items) - below_filtered)
         scores += mixture.factors * (_dot(folded, self.shared["items"], items) - below_folded)
         if "pairs" in self.shared:
-            scores += mixture.pairs * self._pair_scores(own, mixture.decay).gather(1, items)
+            scores += mixture.pairs * self._pair_scores(own, mixture).gather(1, items)
         return scores
 
     def votes(self, own: OwnRows, target: Int[Tensor, " C"], grid: tuple[Mixture, ...]) -> Float[Tensor, "C g"]:
-        """NDCG@10 of the target over the whole catalogue for each mixture, a few clients at a time (Eq. 10)."""
+        """What each mixture gains by the rank it gives the target, a few clients at a time (Eq. 10)."""
         size = max(1, SCORES_AT_ONCE // len(self.damping))
         some = [slice(first, first + size) for first in range(0, len(target), size)]
-        return torch.cat([self._votes(own.of_clients(few), target[few], grid) for few in some])
+        without_order = {"decay": 0.0, "freshness": 0.0} if own.later is None else {}
+        alike = [mixture._replace(**without_order) for mixture in grid]
+        tried = sorted(set(alike), key=lambda mixture: (mixture.decay, mixture.strength))
+        found = torch.cat([self._ranks(own.of_clients(few), target[few], tried) for few in some])
+        gains = gain(found, len(self.damping) - 1 - own.m[:, None])
+        place = {mixture: number for number, mixture in enumerate(tried)}
+        return gains[:, [place[mixture] for mixture in alike]]
 
-    def _votes(self, own: OwnRows, target: Int[Tensor, " c"], grid: tuple[Mixture, ...]) -> Float[Tensor, "c g"]:
-        query, below = self._fold_in(own)
-        folded = query @ self.shared["items"].mT - below
-        popular = self.popularity.expand_as(folded)
-        alike = defaultdict[tuple[float, float], list[int]](list)  # mixtures that differ in weights alone
-        for number, mixture in enumerate(grid):
-            alike[mixture.strength, mixture.decay if own.later is not None else 0.0].append(number)
+    def _ranks(self, own: OwnRows, target: Int[Tensor, " c"], tried: list[Mixture]) -> Float[Tensor, "c g"]:
+        """Of the target, for mixtures sorted by what they compute anew: first by decay, then by strength."""
         found = []
-        for numbers in alike.values():
-            query, below = self._filter(own, grid[numbers[0]])
-            scores = [query @ self.shared["vectors"].mT - below, folded, popular]
+        everyone = self.popularity.expand(len(target), -1), self.freshness.expand(len(target), -1)
+        for _, same_decay in groupby(tried, lambda mixture: mixture.decay):
+            faded = list(same_decay)
+            query, below = self._fold_in(own, faded[0])
+            scores = [query @ self.shared["items"].mT - below, *everyone]
             if "pairs" in self.shared:
-                scores.append(self._pair_scores(own, grid[numbers[0]].decay))
-            weights = folded.new_tensor([grid[number][: len(scores)] for number in numbers])
-            found.append(ndcg_of_mixtures(torch.stack(scores, 1), weights, target, own))
-        order = torch.tensor([number for numbers in alike.values() for number in numbers])
-        return torch.cat(found, 1)[:, order.argsort()]
+                scores.append(self._pair_scores(own, faded[0]))
+            for _, same_strength in groupby(faded, lambda mixture: mixture.strength):
+                mixtures = list(same_strength)
+                query, below = self._filter(own, mixtures[0])
+                parts = torch.stack([query @ self.shared["vectors"].mT - below, *scores])
+                weights = parts.new_tensor([mixture.weights[: len(parts)] for mixture in mixtures])
+                found.append(ranks_of_mixtures(parts, weights, target, own))
+        return torch.cat(found, 1)
 
     def _filter(self, own: OwnRows, mixture: Mixture) -> tuple[Float[Tensor, "C k"], Float[Tensor, "C 1"]]:
         """What eigenvectors are multiplied by: w_H x_u D^-b V h(σ), h(σ) = σ / (σ + r σ_1), standardised (Eq. 8)."""
-        weights = own.x * own.recency_weights(mixture.decay) * self.damping[own.items]
+        weights = own.fade(mixture.decay) * self.damping[own.items]
         values, largest = self.shared["values"], self.shared["values"][0]
         response = values / torch.where(largest > 0, values + mixture.strength * largest, 1)
         query = embedding_bag(own.items, self.shared["vectors"], per_sample_weights=weights, mode="sum")
         return self.spreads[0].standardise(query * response)
 
-    def _fold_in(self, own: OwnRows) -> tuple[Float[Tensor, "C d"], Float[Tensor, "C 1"]]:
+    def _fold_in(self, own: OwnRows, mixture: Mixture) -> tuple[Float[Tensor, "C d"], Float[Tensor, "C 1"]]:
         """What item vectors are multiplied by: p_u, standardised (Eq. 9)."""
-        user, _ = self.factorisation.fold_in(own, self.items, self.gram)
+        user, _ = self.factorisation.fold_in(own, own.weigh(mixture.decay), self.items, self.gram)
         return self.spreads[1].standardise(user.to(own.x.dtype))
 
-    def _pair_scores(self, own: OwnRows, decay: float) -> Float[Tensor, "C n"]:
+    def _pair_scores(self, own: OwnRows, mixture: Mixture) -> Float[Tensor, "C n"]:
         """w_H x_u D^-2b C D^-b, standardised (Eq. 12)."""
-        weights = own.x * own.recency_weights(decay) * self.damping[own.items].square()
+        weights = own.fade(mixture.decay) * self.damping[own.items].square()
         together = embedding_bag(own.items, self.shared["pairs"], per_sample_weights=weights, mode="sum")
         return _standardise(together * self.damping)
 

@@ -37,6 +37,15 @@ def nystrom(
     return vectors.to(images.dtype).contiguous(), roots.square().to(images.dtype)
 
 
+def nearest_gram(matrix: Float[Tensor, "d d"]) -> Float[Tensor, "d d"]:
+    """A sum of p pᵀ as it is; with noise on it, the nearest matrix that can be one: symmetric, no value below 0."""
+    values, vectors = torch.linalg.eigh((matrix + matrix.mT) / 2)
+    if values[0] >= -FLOOR * values[-1].abs():
+        return matrix
+    nearest: Tensor = (vectors * values.clamp(min=0)) @ vectors.mT
+    return nearest
+
+
 @dataclass(frozen=True, eq=False)
 class Spread:
     """Mean and covariance of the rows of a table: with them, those of q · row over all rows for any q."""

@@ -1,4 +1,4 @@
-"""`fedrecgel.train`: one call from a split to a result."""
+"""`fedrecgel.train`: one call from data to a result."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedrecgel.channels.registry import channel_sections
+from fedrecgel.data.interactions import Interactions
+from fedrecgel.data.load import load
 from fedrecgel.data.split import Split
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import Method, name_of
@@ -19,7 +21,7 @@ from fedrecgel.runs.training import train_config
 
 def train(
     method: str | Method,
-    split: Split,
+    data: Any,
     *,
     rounds: int | None = None,
     seed: int = 0,
@@ -27,27 +29,31 @@ def train(
     resume: bool = False,
     **options: Any,
 ) -> Result:
-    """Train a method on a split.
+    """Train a method on data.
 
     Args:
         method: a name that `fedrecgel methods` lists, `path/to/file.py:Class`, or a method object, whose fields are the
             hyper-parameters. An object's run can be opened again by other processes if its class is registered or
             stands in a file, which the run remembers; else it can be trained, and saving it warns.
-        split: from `Interactions.split()`.
+        data: a split, interactions, or what `fedrecgel.load` takes: a data frame, a path or a name.
         rounds: communication rounds; by default 100, or 1 for a reference that needs no more.
         seed: seed of everything but the split.
         out: run folder to write while training; else use `Result.save` afterwards.
         resume: continue the interrupted run in `out`.
         **options: hyper-parameters of the method, its `variant`, or settings of other sections, as in
-            `evaluation={"every": 5}`. A method object has its hyper-parameters already.
+            `evaluation={"every": 5}`; `split={...}` says how to split data that are not split yet. A method object
+            has its hyper-parameters already.
 
     Raises:
         ConfigError: a name or a value is wrong, or an object comes with hyper-parameters.
+        DataError: the data cannot be read or split.
     """
     names = ("run", "sampling", "evaluation", "checkpoint", "local", "gate", *channel_sections())
     sections = {name: options.pop(name) for name in names if name in options}
-    data = split.interactions
-    sections["data"] = data.loaded_as or {"name": data.name, "min_interactions": data.min_interactions}
+    selects = sections.get("evaluation", {}).get("selection") == "validation"
+    split = _split_of(data, options.pop("split", None), {"validation": True} if selects else {})
+    rows = split.interactions
+    sections["data"] = rows.loaded_as or {"name": rows.name, "min_interactions": rows.min_interactions}
     sections["split"] = asdict(split.settings)
     sections["method"] = _method_section(method, options)
     given = {} if rounds is None else {"rounds": rounds}
@@ -58,6 +64,15 @@ def train(
     if config.run.engine != "local":
         raise ConfigError(f"From Python runs are local. Start engine '{config.run.engine}' with `fedrecgel train`.")
     return train_config(config, split, RunFolder(Path(out)) if out is not None else None, resume=resume)
+
+
+def _split_of(data: object, how: Mapping[str, Any] | None, needed: Mapping[str, Any]) -> Split:
+    """The data with something held out."""
+    if not isinstance(data, Split):
+        return (data if isinstance(data, Interactions) else load(data)).split(**{**needed, **(how or {})})
+    if how is not None:
+        raise ConfigError("The data are split already. Leave split={…} out, or hand over interactions.")
+    return data
 
 
 def _method_section(method: object, options: Mapping[str, Any]) -> dict[str, Any]:

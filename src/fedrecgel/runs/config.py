@@ -15,11 +15,11 @@ import torch
 from msgspec import Meta
 
 from fedrecgel.channels.base import Channel
-from fedrecgel.channels.fixedpoint import FixedPointSettings
+from fedrecgel.channels.budget import DpSettings
 from fedrecgel.channels.registry import CHANNELS, channel_sections
 from fedrecgel.channels.secagg import Secagg
 from fedrecgel.data.federation import SamplingSettings
-from fedrecgel.data.load import DataSettings
+from fedrecgel.data.load import DataSettings, data_label
 from fedrecgel.data.split import SplitSettings
 from fedrecgel.engine.flower.settings import FlowerSettings
 from fedrecgel.engine.gate import GateSettings
@@ -32,8 +32,8 @@ from fedrecgel.storage import read_toml
 
 RETIRED = {"faults": {"dropout": 0.0, "host_of": 0, "seconds": 0.0}}
 """Sections that older run folders hold, at the values at which they meant nothing."""
-ALWAYS = {"fixed_point": FixedPointSettings}
-"""Sections of channels that every config has, whichever channel it names: those of run folders from before others."""
+IN_EVERY_RUN = CHANNELS["bfv"].sections()
+"""Sections of channels that every config holds, because runs of earlier versions do."""
 Count = Annotated[int, Meta(ge=1)]
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ class Config:
     @property
     def default_out(self) -> Path:
         """runs/<dataset>-<method>-s<seed>."""
-        return Path("runs") / f"{Path(self.data.name).stem}-{method_label(self.method.name)}-s{self.run.seed}"
+        return Path("runs") / f"{data_label(self.data.name)}-{method_label(self.method.name)}-s{self.run.seed}"
 
     def channel(self) -> Channel:
         """The channel with its settings."""
@@ -163,9 +163,9 @@ def section_types() -> dict[str, type]:
 def channel_settings(name: str) -> dict[str, Any]:
     """Default settings of the channel of this name.
 
-    Others stay out: a run does not depend on channels it does not use, and can be resumed when there are new ones.
+    Those of others stay out: a run does not depend on channels it does not use.
     """
-    kinds = {**ALWAYS, **(CHANNELS[name].sections() if name in CHANNELS else {})}
+    kinds = {**IN_EVERY_RUN, **(CHANNELS[name].sections() if name in CHANNELS else {})}
     return {section: kind() for section, kind in kinds.items()}
 
 
@@ -239,6 +239,8 @@ def _check(config: Config) -> Config:
             f"Found run.rounds = {config.run.rounds}. Leave it out, or ask for {stated} or more."
         )
     lookup("channel", config.run.channel, CHANNELS)
+    if config.evaluation.reference == "on" and DpSettings in CHANNELS[config.run.channel].sections().values():
+        raise ConfigError("The budget of dp does not cover popularity beside a run. Leave evaluation.reference out.")
     if config.evaluation.selection == "validation":
         config = replace(config, split=replace(config.split, validation=True))
     if config.run.engine == "flower":

@@ -5,17 +5,15 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fedrecgel.channels.base import Channel, Preparation
+from fedrecgel.channels.base import Preparation
 from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.methods import method_label
-from fedrecgel.runs.config import Config
 from fedrecgel.runs.reference import WITHHELD, has_reference, reference_sends
 
 if TYPE_CHECKING:
@@ -37,7 +35,6 @@ def summarise(
     config, split, history = training.config, training.split, training.history
     line = next(entry for entry in history if entry["round"] == reported)
     refused = sum((Counter(entry.get("refused", {})) for entry in history), Counter[str]())
-    channel = config.channel()
     leaky = config.sampling.exclude_heldout_from_negatives
     return {
         "run": training.fingerprint,
@@ -77,15 +74,16 @@ def summarise(
         },
         "privacy": {
             "channel": config.run.channel,
-            "reveals": channel.reveals.name.lower(),
-            "masks": masks_of(channel, config, history),
+            "reveals": training.channel.reveals.name.lower(),
+            "masks": masks_of(training),
             "epsilon": None,
             "delta": None,
             "leaves_device": sorted(
                 training.method.leaves_device() | ALSO_LEAVES[config.run.engine] | reference_sends(config)
             ),
+            **training.channel.account(training.round),
         },
-        "warnings": warnings_of(config),
+        "warnings": warnings_of(training),
         "versions": {
             "fedrecgel": version("fedrecgel"),
             "torch": torch.__version__,
@@ -96,17 +94,24 @@ def summarise(
     }
 
 
-def masks_of(channel: Channel, config: Config, history: Sequence[Mapping[str, Any]]) -> str | None:
+def masks_of(training: Training) -> str | None:
     """Whether masks ran, as they always do on nodes, or sums were taken without them, to the same bits; else None."""
+    channel = training.channel
     if channel.prepares < Preparation.RECOVERY:
         return None
-    sizes = [line["clients"] + line.get("dropped", 0) for line in history]
-    return "run" if config.run.engine != "local" or all(map(channel.plays, sizes)) else "simulated"
+    sizes = [line["clients"] + line.get("dropped", 0) for line in training.history]
+    return "run" if training.config.run.engine != "local" or all(map(channel.plays, sizes)) else "simulated"
 
 
-def warnings_of(config: Config) -> list[str]:
+def warnings_of(training: Training) -> list[str]:
     """What a reader of the numbers should know, each in a sentence or two."""
-    return [] if has_reference(config) else [WITHHELD]
+    found = [] if has_reference(training.config) else [WITHHELD]
+    asked = training.config.run.rounds
+    if training.last_round < asked:
+        found.append(
+            f"The run stopped after round {training.last_round} of {asked}: another round would exceed dp.epsilon."
+        )
+    return found + training.channel.warnings()
 
 
 def source_commit() -> str | None:

@@ -23,6 +23,7 @@ from fedrecgel.errors import RunError, RunFolderError
 from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.methods.base import Problem, Server
 from fedrecgel.models.kernels import with_kernels
+from fedrecgel.runs.allowed import allowed_rounds
 from fedrecgel.runs.config import Config, MethodSettings, check_device
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.host import Hosting, simulated
@@ -105,13 +106,14 @@ class Training:
         self.settings = config.to_dict()
         self.draws = Draws(config.run.seed)
         self.method = config.method.build()
-        channel = config.channel()
+        self.channel = channel = config.channel()
         check_channel(config.method.name, self.method, channel)
         device, dtype = torch.device(config.run.device), getattr(torch, config.run.dtype)
         problem = Problem(split.n_users, split.n_items, dtype, device)
         self.engine, self.store, self.devices = self._host(config, self.method, channel, problem, split)
         self.accelerated = isinstance(self.engine, LocalEngine) and self.engine.accelerated
         self.server = self.devices.seal_server(self.method.init_server(problem, self.draws))
+        self.last_round = allowed_rounds(config, self.method, channel, split.n_users)
         self.round = 0
         self.best_round: int | None = None
         self.best_value = -math.inf
@@ -130,17 +132,20 @@ class Training:
         """Train up to the last round."""
         started = time.perf_counter()
         every = self.config.checkpoint.every
-        rounds = run(self.method, self.engine, self.server, self.config.run.rounds, self.draws, start=self.round)
+        last = self.last_round
+        if self.round == 0 and self.channel.keep():  # a round that is begun again must find its secrets
+            self._checkpoint()
+        rounds = run(self.method, self.engine, self.server, last, self.draws, self.round, self.channel.draw)
         for finished in with_kernels(rounds, self.accelerated):  # the server's step, too
             seconds = time.perf_counter() - started
             line = self._record(finished, seconds)
             self.seconds_total += time.perf_counter() - started
             started = time.perf_counter()
             stop = should_stop()
-            if stop or self.round % every == 0 or self.round == self.config.run.rounds:
+            if stop or self.round % every == 0 or self.round == last:
                 self._checkpoint()
             watch(line)
-            if stop and self.round < self.config.run.rounds:
+            if stop and self.round < last:
                 raise Interrupted(self.round)
             self.seconds_total += time.perf_counter() - started
             started = time.perf_counter()
@@ -166,7 +171,7 @@ class Training:
             "bytes_up": finished.trained.bytes_up,
             "bytes_down": finished.trained.bytes_down,
         }
-        if self.round % self.config.evaluation.every == 0 or self.round == self.config.run.rounds:
+        if self.round % self.config.evaluation.every == 0 or self.round == self.last_round:
             self._evaluate_line(line)
         self.history.append(line)
         if self.folder is not None:
@@ -213,7 +218,8 @@ class Training:
         totals = {"seconds_total": self.seconds_total, "best_value": self.best_value}
         clients, path = self.store.everyone(), self.folder.checkpoint
         server = self.devices.unseal_server(self.server)
-        saved = Checkpoint(self.round, self.fingerprint, server, clients, self.best_round, totals, self.history)
+        kept = self.channel.keep()
+        saved = Checkpoint(self.round, self.fingerprint, server, clients, self.best_round, totals, self.history, kept)
         saved.write(path)
         self.folder.forget_other_bests(self.best_round)
 
@@ -230,8 +236,11 @@ class Training:
             self.round, self.best_round = saved.round, saved.best_round
             self.store.load(saved.clients.to(device))
             self.best_value, self.seconds_total = saved.totals["best_value"], saved.totals["seconds_total"]
-            late = f"HR@{max(self.config.evaluation.ks)}" not in self.history[-1]
-            if late and self.round == self.config.run.rounds:  # stopped here earlier, on the way to more rounds
+            if saved.channel:
+                self.channel.restore(saved.channel)
+                self.last_round = allowed_rounds(self.config, self.method, self.channel, self.split.n_users)
+            late = bool(self.history) and f"HR@{max(self.config.evaluation.ks)}" not in self.history[-1]
+            if late and self.round == self.last_round:  # stopped here earlier, on the way to more rounds
                 self._evaluate_line(self.history[-1])
         self.folder.reopen(self.config.to_toml(), self.history)
 

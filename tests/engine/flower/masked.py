@@ -17,7 +17,7 @@ from fedrecgel.engine.flower.policy import Policy
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.runs.flower import work_of
 
-SPLIT = random_split(n_users=30, n_items=60)
+SPLIT = random_split(n_users=30, n_items=130)
 MASKED: dict[str, Any] = {"run": {"channel": "secagg"}, "fixed_point": {"fraction_bits": 40}}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from fedrecgel.data.columns import ColumnNames, Columns, pick_columns
-from fedrecgel.data.files import read_delimited
+from fedrecgel.data.delimited import read_delimited
 from fedrecgel.data.sources.source import Source, Statistics
 
 NAMES = ColumnNames(user="userID", item="artistID")

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from fedrecgel.data.columns import Columns, pick_columns
-from fedrecgel.data.files import read_delimited
+from fedrecgel.data.delimited import read_delimited
 from fedrecgel.data.sources.source import Source, Statistics
 
 

@@ -32,6 +32,7 @@ from fedrecgel.engine.gate import (
     choose,
     far_off,
     form_of,
+    nobodys_upload,
 )
 from fedrecgel.errors import IncompleteError
 from fedrecgel.evaluation.metrics import metric_names
@@ -111,6 +112,10 @@ class FlowerEngine:
         self.channel.check_cohort(type(self.method).__name__, len(cohort), setup)
         if self.channel.hides:
             return self._train_hidden(server, setup)
+        if not len(cohort):  # a channel drew each client by chance; its noise tells nobody
+            empty = nobodys_upload(self._forms(server, setup))
+            self._finished = round + 1
+            return Trained(self._inbound.collect([empty], setup), None, 0, 0, 0, {})
         if self.channel.prepares < Preparation.EXCHANGE:
             return self._train(server, setup, Answers())
         for left in reversed(range(1 + self._settings.repeats)):

@@ -1,0 +1,26 @@
+"""How many of a run's rounds its channel allows."""
+
+from __future__ import annotations
+
+from fedrecgel.channels.base import Channel, Plan
+from fedrecgel.errors import ConfigError
+from fedrecgel.methods import method_label
+from fedrecgel.methods.base import Method
+from fedrecgel.runs.config import Config
+
+
+def allowed_rounds(config: Config, method: Method, channel: Channel, n_clients: int) -> int:
+    """The rounds asked for, or as many of them as the channel's promise allows.
+
+    Raises:
+        ConfigError: the method needs more.
+    """
+    run, names = config.run, method.leaves_device()
+    plan = Plan(n_clients, method.fraction, run.rounds, names, run.seed, on_nodes=run.engine != "local")
+    allowed, needed = channel.begin(plan), method.rounds
+    if needed is not None and allowed < needed:
+        raise ConfigError(
+            f"Method '{method_label(config.method.name)}' needs {needed} rounds at these settings, but the budget of "
+            f"channel '{channel.name}' allows {allowed}. Raise it, or the noise."
+        )
+    return allowed
