@@ -21,7 +21,10 @@ N_USERS = 400
 def lay_out(
     root: Path, plans: Iterable[RowPlan], hits: Mapping[str, float], test: str = "t", *, reference: bool = True
 ) -> dict[str, Record]:
-    """Run folders of rows whose users are hit with these probabilities, each row and seed with its own luck."""
+    """Run folders of rows whose users are hit with these probabilities, each row and seed with its own luck.
+
+    `test` names who is tested on what; {seed} in it stands for the seed.
+    """
     records = {}
     for number, plan in enumerate(plans):
         for origin in plan.origins:
@@ -30,7 +33,7 @@ def lay_out(
             above = torch.from_numpy(np.where(generator.random(N_USERS) < hits[plan.label], 0, 50))
             folder = f"runs/{plan.label}-{seed}"
             ranks = {name: Ranks(above.clone(), torch.zeros_like(above)) for name in ("candidates", "catalogue")}
-            write_ranks(root / folder / "ranks.safetensors", RankFile(test, ranks), "run")
+            write_ranks(root / folder / "ranks.safetensors", RankFile(test.format(seed=seed), ranks), "run")
             summary: dict[str, Any] = {
                 "dataset": "demo",
                 "method": plan.method,

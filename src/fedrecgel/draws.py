@@ -86,9 +86,13 @@ class Draws:
 
     def _mixed(self, purpose: str, round: int, clients: Integers, counters: Integers) -> npt.NDArray[np.uint64]:
         """64 bits each, by SplitMix64."""
+        streams = self.streams(purpose, round, clients)
+        return _mix(streams + _GOLDEN * (counters.astype(np.uint64) + np.uint64(1)))
+
+    def streams(self, purpose: str, round: int, clients: Integers) -> npt.NDArray[np.uint64]:
+        """Where each client's numbers begin without a secret: all it takes to draw the same ones elsewhere."""
         start = np.asarray([self._key(purpose, round)], dtype=np.uint64)
-        stream = _mix(start + _GOLDEN * (clients.astype(np.uint64) + np.uint64(1)))
-        return _mix(stream + _GOLDEN * (counters.astype(np.uint64) + np.uint64(1)))
+        return _mix(start + _GOLDEN * (clients.astype(np.uint64) + np.uint64(1)))
 
     def _keyed(self, purpose: str, round: int, clients: Integers, counters: Integers) -> npt.NDArray[np.uint64]:
         """64 bits each: the words of one SHAKE-256 stream per client, as long as its largest counter asks for."""

@@ -24,7 +24,7 @@ from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import spectra
-from fedrecgel.methods.base import Need, Problem, Server, Upload
+from fedrecgel.methods.base import Need, Server, Upload
 from fedrecgel.methods.spectra import Spectra, Stage
 from fedrecgel.runs.config import from_dict
 from fedrecgel.runs.training import train_config
@@ -171,6 +171,20 @@ def test_a_user_who_was_never_asked_is_served_from_a_history() -> None:
     torch.testing.assert_close(found[0], scores_of(method, server, SPLIT)[0])
 
 
+def test_shares_of_own_items_sum_to_the_score() -> None:
+    """Up to a constant of each user, which the standardisation takes off, and what popularity adds for everybody."""
+    method, ids = Spectra(**SMALL), torch.arange(30)
+    server = trained(method, SPLIT)
+    alone = {"mixture": torch.tensor([0.4, 0.6, 0, 0, 0.3, 0.5, 0], dtype=torch.float64)}
+    server = replace(server, shared={**server.shared, **alone})
+    history, everything = History(SPLIT.train, ids), torch.arange(80).expand(30, -1)
+    shares = method.explain(method.broadcast(server, ids), history, everything)
+    assert shares.shape[2] == history.pad()[0].shape[1]
+    assert not shares[~history.pad()[1][:, None].expand_as(shares)].any()
+    rest = shares.sum(2) - scores_of(method, server, SPLIT)
+    torch.testing.assert_close(rest, rest[:, :1].expand_as(rest), rtol=0, atol=1e-9)
+
+
 def test_before_the_first_sums_it_is_popularity() -> None:
     method, engine = Spectra(**SMALL), engine_of(Spectra(**SMALL), SPLIT)
     server = method.init_server(problem_of(SPLIT), Draws(0))
@@ -199,6 +213,23 @@ def test_a_sum_must_cover_far_more_clients_than_the_rank() -> None:
     assert Spectra(rank=16).smallest_cohort == 1000
 
 
-def test_pairs_of_many_items_are_refused() -> None:
-    with pytest.raises(ConfigError, match="at most 30,000 items"):
-        Spectra(pairs=True).init_server(Problem(5, 30_001), Draws(0))
+def test_pairs_of_many_items_are_hashed() -> None:
+    method = Spectra(pairs=True)
+    assert method.pair_cells(30_000) is None
+    assert method.pair_cells(30_001) == (1 << 22) // 30_001
+    assert Spectra(pairs=True, sketch=True).pair_cells(2_000) == (1 << 22) // 2_000
+
+
+def test_hashed_pairs_with_room_for_all_score_as_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spectra, "CELLS", 80 * 1024)
+    exact, hashed = Spectra(**SMALL, pairs=True), Spectra(**SMALL, pairs=True, sketch=True)
+    weights = {"mixture": torch.tensor([0.0, 0, 0, 1, 1, 0.5, 0], dtype=torch.float64)}  # pairs alone
+    found = []
+    for method in (exact, hashed):
+        server = trained(method, SPLIT)
+        found.append(scores_of(method, replace(server, shared={**server.shared, **weights}), SPLIT))
+    known = torch.zeros_like(found[0], dtype=torch.bool)
+    for client in range(30):
+        known[client, SPLIT.train.items[SPLIT.train.ptr[client] : SPLIT.train.ptr[client + 1]]] = True
+    exact_scores, hashed_scores = (scores[~known] for scores in found)
+    assert float(torch.corrcoef(torch.stack([exact_scores, hashed_scores]))[0, 1]) > 0.95

@@ -26,6 +26,24 @@ def test_each_client_moves_by_rho_along_its_own_gradient(seed: int, rho: float, 
         torch.testing.assert_close(step, rho * flat / flat.norm(), rtol=1e-6, atol=1e-9)
 
 
+def test_balls_of_rows_move_every_item_by_rho_over_its_tables_together() -> None:
+    """Two clients with three items each in two tables, worked out row by row; a row of padding stays."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"a": (2, 3, 4), "b": (2, 3, 1), "w": (2, 5, 2)}
+    gradients = {name: torch.randn(*shape, generator=generator).double() for name, shape in shapes.items()}
+    for name in ("a", "b"):
+        gradients[name][1, 2] = 0
+    parameters = {name: torch.ones_like(value) for name, value in gradients.items()}
+    moved = perturb_in_place(parameters, {name: g.clone() for name, g in gradients.items()}, 0.5, ("a", "b"))
+    for client in range(2):
+        for item in range(3):
+            row = torch.cat([gradients["a"][client, item], gradients["b"][client, item]])
+            step = torch.cat([moved["a"][client, item], moved["b"][client, item]]) - 1
+            torch.testing.assert_close(step, 0.5 * row / (row.norm() + 1e-12))
+        network = gradients["w"][client]
+        torch.testing.assert_close(moved["w"][client] - 1, 0.5 * network / network.norm())
+
+
 def test_a_zero_gradient_does_not_move_and_disturbs_nobody() -> None:
     value = torch.randn(2, 3, dtype=torch.float64)
     gradient = torch.stack([torch.zeros(3), torch.tensor([3.0, 0.0, 4.0])]).double()

@@ -61,6 +61,18 @@ class Case:
         *gradients, slope = torch.autograd.grad(loss, [*leaves.values(), own])
         return loss.detach(), dict(zip(leaves, gradients, strict=True)), slope
 
+    def to_worst_items(self, g_co: Tensors, rho_co: float) -> Tensors:
+        """Every item moves by ρ_co along its own gradient over all tables, the network along its own."""
+        moved = {name: value.clone() for name, value in self.shared.items()}
+        for item in range(N_ITEMS):
+            norm = torch.cat([g_co[name][item] for name in self.model.tables]).norm() + 1e-12
+            for name in self.model.tables:
+                moved[name][item] += rho_co * g_co[name][item] / norm
+        norm = torch.cat([g_co[name].flatten() for name in self.model.network]).norm() + 1e-12
+        for name in self.model.network:
+            moved[name] += rho_co * g_co[name] / norm
+        return moved
+
     def sam(self, client: int, rho_ur: float, rho_co: float) -> tuple[Tensor, Tensors, Tensor]:
         """Loss, g_co and g_ur."""
         user = self.user[client]
@@ -101,6 +113,19 @@ def test_sharpness_aware_gradients(case: Case, rho_ur: float, rho_co: float) -> 
         sent = whole(case, client, dict(found.network), found.rows)  # type: ignore[arg-type]
         assert sent.keys() == case.shared.keys() == {*case.model.tables, *case.model.network}
         for name, gradient in g_co.items():
+            close(sent[name], gradient)
+
+
+def test_sharpness_aware_gradients_with_a_ball_for_each_item(case: Case) -> None:
+    shared = case.model.prepare(case.shared)
+    found = case.model.gradients(shared, case.user, case.loss, 0.3, 0.4, balls=case.model.tables)
+    for client in range(CLIENTS):
+        loss, g_co, _ = case.differentiate(client, case.shared, case.user[client])
+        moved = case.to_worst_items(g_co, 0.4)
+        close(found.loss[client], loss)
+        close(found.user[client], case.sam(client, 0.3, 0.0)[2])
+        sent = whole(case, client, dict(found.network), found.rows)  # type: ignore[arg-type]
+        for name, gradient in case.differentiate(client, moved, case.user[client])[1].items():
             close(sent[name], gradient)
 
 

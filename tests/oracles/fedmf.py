@@ -28,6 +28,9 @@ class FedMFOracle(Oracle):
         uploads = []
         for client in cohort:
             items, labels = devices.examples(client, round)
+            if self.method.catalogue > 0:
+                uploads.append(self.catalogue_update(client, sorted(set(items[labels == 1].tolist()))))
+                continue
             if self.method.examples == "positives":
                 items, labels = items[labels == 1], labels[labels == 1]
             uploads.append(self.client_update(client, items.tolist(), labels))
@@ -58,6 +61,22 @@ class FedMFOracle(Oracle):
         if self.method.precision > 0:
             sent = torch.round(sent / self.method.precision) * self.method.precision
         return sent
+
+    def catalogue_update(self, client: int, own: list[int]) -> Tensor:
+        """Every item of the catalogue in one plain sum, differentiated automatically; all of it at the old vector."""
+        method, table = self.method, self.shared["items"].clone().requires_grad_()
+        user = self.users[client].clone().requires_grad_()
+        loss = torch.zeros((), dtype=user.dtype)
+        for item in range(len(table)):
+            score = user @ table[item]
+            if item in own:
+                loss = loss + (1 - score) ** 2
+                loss = loss + method.reg_user * user.square().sum() + method.reg_item * table[item].square().sum()
+            else:
+                loss = loss + method.catalogue * score**2
+        g_user, g_table = torch.autograd.grad(loss, [user, table])
+        self.users[client] = self.users[client] - method.lr * g_user
+        return method.lr * g_table
 
     def slope(self, score: Tensor, label: Tensor) -> Tensor:
         """∂loss/∂score: -2e for squared error, σ(s) - y for cross-entropy."""

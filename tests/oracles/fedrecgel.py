@@ -123,7 +123,13 @@ def client_update(
         user = client.user.detach().clone().requires_grad_()
         g_shared = gradients(model, user)[0]
     worst = copy.deepcopy(model)
-    step_to_worst(list(worst.parameters()), g_shared, method.rho_co)
+    moving: list[Tensor] = list(worst.parameters())
+    if method.balls == "item":  # the first two are the item tables
+        tables = [table.data for table in moving[:2]]
+        for rows in zip(*tables, *g_shared[:2], strict=True):
+            step_to_worst(list(rows[:2]), list(rows[2:]), method.rho_co)
+        moving, g_shared = moving[2:], g_shared[2:]
+    step_to_worst(moving, g_shared, method.rho_co)
     h_shared = gradients(worst, user)[0]
     return model.named([h + g_norm * p.detach() for h, p in zip(h_shared, parameters, strict=True)])
 

@@ -33,6 +33,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "rounded-mean-last": {"precision": 1e-3, "aggregation": "mean", "repeated": "last"},
     "unregularised": {"reg_user": 0.0, "reg_item": 0.0},
     "constant": {"init": "constant"},
+    "catalogue": {"catalogue": 0.1, "lr": 0.02},
+    "catalogue-mean": {"catalogue": 0.3, "lr": 0.01, "aggregation": "mean", "server_lr": 2.0},
 }
 
 

@@ -29,6 +29,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "without-private": {"rho_ur": 0.0},
     "user-first": {"order": "user-first", "rho_co": 0.1, "rho_ur": 0.1},
     "plain-steps": {"user_optimiser": "sgd", "server_optimiser": "sgd", "server_lr": 0.5},
+    "balls": {"balls": "item", "rho_co": 0.3, "rho_ur": 0.1},
+    "balls-user-first": {"balls": "item", "order": "user-first", "rho_co": 0.3},
     "mean": {"reduction": "mean"},
     "weighted": {"weighting": "examples"},
     "g-norm": {**FedRecGEL.variants["paper"], "g_norm": 0.01},
@@ -37,7 +39,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_equals_one_client_at_a_time(split: Split, name: str) -> None:
-    found = start(FedRecGELOracle, FedRecGEL(**SMALL, **VARIANTS[name]), split, scale=30).compare(TOLERANCE)
+    found = start(FedRecGELOracle, FedRecGEL(**{**VARIANTS[name], **SMALL}), split, scale=30).compare(TOLERANCE)
     assert found.repeated > 0, "the catalogue should be small enough for repeated negatives"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ def record(config: Config, *, accelerated: bool = False) -> Record:
         "dataset": "demo",
         "method": "fedmf",
         "seed": config.run.seed,
+        "data": {"users": 2},
         "accelerated": accelerated,
     }
     mark = config_fingerprint(config)
@@ -59,6 +61,21 @@ def test_settings_that_change_no_number_make_no_group(setting: tuple[str, str]) 
 def test_seeds_are_one_group_in_order() -> None:
     (group,) = groups(record(changed("run", seed=1)), record(PLAIN))
     assert [item.run["seed"] for item in group.records] == [0, 1]
+
+
+def test_a_split_of_its_own_makes_no_group() -> None:
+    (group,) = groups(record(PLAIN), record(replace(changed("split", seed=43), run=replace(PLAIN.run, seed=1))))
+    assert len(group.records) == 2
+
+
+def test_a_curve_says_what_a_client_has_sent_until_then(tmp_path: Path) -> None:
+    found = record(PLAIN)
+    folder = tmp_path / found.folder
+    folder.mkdir(parents=True)
+    lines = [{"round": n, "loss": 1.0, "bytes_up": 3_000_000, **({"HR@10": 0.5} if n > 1 else {})} for n in (1, 2, 3)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (group,) = groups_of(tmp_path, [found])
+    assert (group.curves["HR@10"].rounds, group.curves["HR@10"].megabytes) == ([2, 3], [3.0, 4.5])
 
 
 @pytest.mark.parametrize("other", [changed("local", chunk_examples=7), changed("run", rounds=7)])

@@ -26,7 +26,7 @@ def reduced(root: Path, hits: dict[str, float], seeds: int = 3) -> MainTable:
 
 
 def test_best_and_runner_up_are_marked_where_they_are_far_apart(tmp_path: Path) -> None:
-    table = reduced(tmp_path, {"popularity": 0.5, "fedncf": 0.9, "fedrecgel": 0.7, "fedmf": 0.4})
+    table = reduced(tmp_path, {"popularity": 0.5, "fedncf": 0.9, "fedrecgel": 0.7, "fedmf": 0.3})
     marks = {row.method: row.cells["candidates"]["HR@10"].mark for row in table.rows}
     assert marks == {"fedncf": "best", "fedrecgel": "second", "fedmf": None, "popularity": None}
     above = {row.method: row.cells["candidates"]["HR@10"].popularity for row in table.rows}
@@ -75,6 +75,28 @@ def test_rows_without_results_are_named_with_the_reason(tmp_path: Path) -> None:
         if "fedmf" in record.folder:
             records[mark] = replace(record, status="failed", summary=None)
     assert chosen.reduce(tmp_path, records, "command").left_out == {"demo": ["fedmf (failed)", "fedrap (not run)"]}
+
+
+def test_every_seed_has_a_split_of_its_own_and_all_methods_share_it() -> None:
+    """Popularity draws nothing, but candidates differ from split to split."""
+    for plan in experiment("fedncf").plans:
+        assert [origin.config.split.seed for origin in plan.origins] == [42, 43, 44]
+        assert [origin.config.run.seed for origin in plan.origins] == [0, 1, 2]
+
+
+def test_a_split_seed_on_the_command_line_is_that_of_every_run() -> None:
+    scope = Scope(Presets(Path("none"), overrides=(("split", "seed", 7),)), ("demo",), 3, ("tuned",), ("fedncf",))
+    popularity, fedncf = MainTableExperiment(scope).plans
+    assert [origin.config.split.seed for origin in fedncf.origins] == [7, 7, 7]
+    assert len(popularity.origins) == 1
+
+
+def test_seeds_on_different_splits_are_compared_pair_by_pair(tmp_path: Path) -> None:
+    chosen = experiment("fedncf")
+    hits = {"popularity": 0.5, "fedncf": 0.9}
+    records = lay_out(tmp_path, chosen.plans, hits, test="split {seed}")
+    (pair,) = {(p.first, p.comparison.seeds) for p in chosen.reduce(tmp_path, records, "command").pairs}
+    assert pair == ("fedncf", 3)
 
 
 def test_all_rows_have_one_split(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ COMMANDS = {
     "train": "train and evaluate a method",
     "tune": "search hyper-parameters on validation items",
     "recommend": "what a finished run recommends",
+    "export": "a bundle, ONNX scorer or page of a finished run",
+    "serve": "a page that recommends in the browser",
     "experiment": "repeat the paper's experiments",
     "report": "a page, tables and figures of experiments",
     "data": "list, inspect, audit, fetch and deal out data sets",

@@ -42,6 +42,8 @@ class Curves:
     """Of the horizontal axis."""
     panels: Mapping[str, Panel]
     """By what they show."""
+    logarithmic: bool = False
+    """Whether the horizontal axis is."""
 
 
 @dataclass(frozen=True)

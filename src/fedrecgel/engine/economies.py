@@ -37,13 +37,15 @@ def _(method: FedNCF) -> bool:
 
 
 def _joint(method: FedNCF) -> bool:
-    """Whether both gradients are taken at once, as the kernel does, and every client counts the same."""
-    return method.weighting == "uniform" and getattr(method, "order", "joint") == "joint"
+    """Whether both gradients are taken at once, in one ball, as the kernel does, and every client counts the same."""
+    one_ball = getattr(method, "balls", "client") == "client"
+    return method.weighting == "uniform" and getattr(method, "order", "joint") == "joint" and one_ball
 
 
 @has_kernel.register
 def _(method: FedMF) -> bool:
-    return type(method) is FedMF and method.updates == "each" and factors.available(method.dim)
+    walks = method.updates == "each" and method.catalogue == 0
+    return type(method) is FedMF and walks and factors.available(method.dim)
 
 
 @has_kernel.register
@@ -90,4 +92,4 @@ def _(method: CoFedRec, n_examples: Int[Tensor, " C"], n_items: int, *, compiled
 @footprint.register
 def _(method: Spectra, n_examples: Int[Tensor, " C"], n_items: int, *, compiled: bool) -> Int[Tensor, " C"]:
     """With pairs, each own item of a client is a row over the whole catalogue."""
-    return n_examples * (1 + n_items // 256) if method.pairs else n_examples
+    return n_examples * (1 + (method.pair_cells(n_items) or n_items) // 256) if method.pairs else n_examples

@@ -27,7 +27,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from fedrecgel.methods import author as fed
+from fedrecgel.models.catalogue import CatalogueLoss, gram_of_items
 from fedrecgel.models.factors import Walk
+from fedrecgel.tensors import Factors
 
 INIT = 0.01
 """Standard deviation of the start, or the start itself."""
@@ -49,7 +51,7 @@ class FedMF(fed.Method):
     """Matrix factorisation whose clients send item gradients that may stay encrypted."""
 
     paper: ClassVar[str] = "Chai et al., IEEE Intelligent Systems 2021"
-    sends: ClassVar[frozenset[str]] = frozenset({"items"})
+    sends: ClassVar[frozenset[str]] = frozenset({"items", "users"})
     variants: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "released": RELEASED,
         "native": RELEASED
@@ -68,11 +70,11 @@ class FedMF(fed.Method):
     """Size d of user and item vectors."""
     lr: fed.Rate = 0.05
     """Learning rate of both vectors on the device (γ)."""
-    server_lr: fed.Rate = 1.0
+    server_lr: fed.Rate = 0.1
     """What the server multiplies the clients' gradients by."""
-    reg_user: fed.Radius = 1e-4
+    reg_user: fed.Radius = 0.01
     """Regularisation λ of the user vector."""
-    reg_item: fed.Radius = 1e-4
+    reg_item: fed.Radius = 0.01
     """Regularisation µ of the item vectors."""
     loss: Literal["bce", "squared"] = "bce"
     """Cross-entropy, or squared error as published for ratings."""
@@ -86,18 +88,25 @@ class FedMF(fed.Method):
     """An item drawn twice sends the sum of its gradients, or as in the released code the last one."""
     examples: Literal["sampled", "positives"] = "sampled"
     """Train on positives and sampled negatives, or on positives alone, which collapses to a constant."""
+    catalogue: fed.Radius = 0.0
+    """Weight of items a client does not have, in a squared error over the whole catalogue; 0 samples negatives. Takes
+    the place of `loss`, `updates`, `examples` and `repeated`, and needs rates of its own."""
     precision: fed.Radius = 0.0
     """Round what is sent to multiples of this, as 1e-5 of the released encryption; 0 switches rounding off."""
 
     @property
     def server_needs(self) -> fed.Need:
-        """A sum, which may stay encrypted."""
-        return fed.Need.LINEAR
+        """A sum, which may stay encrypted; over the whole catalogue it is multiplied by the table."""
+        return fed.Need.SUM if self.catalogue > 0 else fed.Need.LINEAR
+
+    def leaves_device(self) -> frozenset[str]:
+        """Item gradients; over the whole catalogue also u uᵀ, which gives the vector away but for its sign."""
+        return self.sends if self.catalogue > 0 else self.sends - {"users"}
 
     @property
     def samples_negatives(self) -> bool:
-        """Not for positives alone."""
-        return self.examples == "sampled"
+        """Not for positives alone, nor where all other items count."""
+        return self.examples == "sampled" and self.catalogue == 0
 
     def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """The item table V."""
@@ -119,15 +128,34 @@ class FedMF(fed.Method):
     ) -> fed.ClientResult:
         """Step u through the examples; send the item gradients at the V of the round's start."""
         rows = down.shared["items"][batch.rows]
+        if self.catalogue > 0:
+            return self._over_the_catalogue(private["user"], rows, down.derive(gram_of_items), batch)
         counts = batch.mask if self.examples == "sampled" else batch.mask & (batch.labels > 0)
         if self.updates == "each":
             user, gradient, loss = self.walk(private["user"], rows, batch.slots, batch.labels, counts)
         else:
             user, gradient, loss = self._at_once(private["user"], rows, batch, counts)
-        if self.precision > 0:
-            gradient = (gradient / self.precision).round() * self.precision
-        upload = fed.Upload(batch.ids, {}, {"items": gradient}, batch.rows, torch.ones_like(loss))
+        upload = fed.Upload(batch.ids, {}, {"items": self._round(gradient)}, batch.rows, torch.ones_like(loss))
         return fed.ClientResult(fed.State({"user": user}), upload, loss / counts.sum(1).clamp(min=1))
+
+    def _over_the_catalogue(
+        self,
+        user: Float[Tensor, "C d"],
+        rows: Float[Tensor, "C K d"],
+        gram: Float[Tensor, "d d"],
+        batch: fed.ClientBatch,
+    ) -> fed.ClientResult:
+        """One step of u; own rows and u uᵀ are what the server needs for its step, all at the old u."""
+        own = batch.row_mask & (batch.row_labels > 0)
+        found = CatalogueLoss(self.catalogue).differentiate(user, rows, own, gram)
+        sent = self.lr * (found.rows + 2 * self.reg_item * own[:, :, None] * rows)
+        dense = {"users": Factors(self.lr * user[:, None], user[:, None])}
+        stepped = user - self.lr * (found.user + 2 * self.reg_user * own.sum(1, keepdim=True) * user)
+        upload = fed.Upload(batch.ids, dense, {"items": self._round(sent)}, batch.rows, torch.ones_like(found.loss))
+        return fed.ClientResult(fed.State({"user": stepped}), upload, found.loss / own.sum(1).clamp(min=1))
+
+    def _round(self, gradient: Float[Tensor, "C K d"]) -> Float[Tensor, "C K d"]:
+        return (gradient / self.precision).round() * self.precision if self.precision > 0 else gradient
 
     @property
     def walk(self) -> Walk:
@@ -154,7 +182,10 @@ class FedMF(fed.Method):
     def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """V ← V - Σ g."""
         gradient = inbox.total() if self.aggregation == "sum" else inbox.mean()
-        return fed.Server({"items": server.shared["items"] - self.server_lr * gradient["items"]})
+        items, step = server.shared["items"], gradient["items"]
+        if self.catalogue > 0:
+            step = step + CatalogueLoss(self.catalogue).rest(items, gradient["users"])
+        return fed.Server({"items": items - self.server_lr * step})
 
     def score(
         self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]

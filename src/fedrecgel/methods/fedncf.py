@@ -77,7 +77,7 @@ class FedNCF(fed.Method):
     """Learning rate of the user vector."""
     server_optimiser: Optimiser = "adam"
     """How the server steps the shared tensors with the mean gradient."""
-    server_lr: fed.Rate = 1e-3
+    server_lr: fed.Rate = 1e-2
     """Learning rate of the server."""
     reduction: Literal["chunks", "mean"] = "chunks"
     """Local loss: sum of the means of chunks (released code), or mean over all examples (Algorithm 1)."""

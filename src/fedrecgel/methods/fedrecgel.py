@@ -50,6 +50,8 @@ class FedRecGEL(FedNCF):
     """Radius ρ_co of the ball around the shared tensors, Eq. 14; 0 switches it off (w/o-shared)."""
     rho_ur: fed.Radius = 0.02
     """Radius ρ_ur of the ball around the private user vector, Eq. 11; 0 switches it off (w/o-non-shared)."""
+    balls: Literal["client", "item"] = "client"
+    """One ball of radius ρ_co around all a client sees of the shared tensors, or one around each item and the rest."""
     order: Literal["joint", "user-first"] = "joint"
     """Both gradients at the old user vector (released code), or the shared one after the user step (Algorithm 1)."""
     g_norm: fed.Radius = 0.0
@@ -70,14 +72,16 @@ class FedRecGEL(FedNCF):
         """ClientUpdate of Algorithm 1."""
         model, user, loss = self.backbone, private["user"], self.local_loss(batch)
         shared, c = down.derive(model.prepare), self.decay(down.shared, user, batch)
+        balls = model.tables if self.balls == "item" else ()
         if self.order == "joint":
-            found = model.gradients(shared, user, loss, self.rho_ur, self.rho_co)  # Eq. 11, 12, 14 and 15
+            found = model.gradients(shared, user, loss, self.rho_ur, self.rho_co, balls=balls)  # Eq. 11, 12, 14 and 15
             stepped = self.step_user(private, found.user + c[:, None] * user)  # Eq. 13
             upload = self.pack(found, batch)
         else:
             found = model.gradients(shared, user, loss, rho_ur=self.rho_ur, of="user")  # Eq. 11 and 12
             stepped = self.step_user(private, found.user + c[:, None] * user)  # Eq. 13
-            after = model.gradients(shared, stepped["user"], loss, rho_co=self.rho_co, of="shared")  # Eq. 14 and 15
+            user = stepped["user"]
+            after = model.gradients(shared, user, loss, rho_co=self.rho_co, of="shared", balls=balls)  # Eq. 14 and 15
             upload = self.pack(after, batch)
         if self.g_norm > 0:
             upload = replace(upload, dense={**upload.dense, "g_norm": c})

@@ -27,13 +27,12 @@ from typing import ClassVar, NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import embedding_bag
 
-from fedrecgel.errors import ConfigError
 from fedrecgel.methods import author as fed
 from fedrecgel.numerics.least_squares import LeastSquares
 from fedrecgel.numerics.mixtures import GRID, GRID_WITH_PAIRS, Mixture, choose_best
 from fedrecgel.numerics.own_rows import OwnRows
+from fedrecgel.numerics.pair_sketch import pair_rows
 from fedrecgel.numerics.spectral_scores import Scorer, damping
 from fedrecgel.numerics.spectrum import nearest_gram, nystrom, orthonormal
 from fedrecgel.tensors import Factors
@@ -44,8 +43,8 @@ COUNTED = ("counts", "recent", "weights")
 """Sums over clients, for each own item: of 1, of what is left of it with a decay of `FADE`, and of its weight in S2."""
 FADE = 0.5
 """Decay of what `recent` counts."""
-LARGEST = 30_000
-"""Items of which all pairs are kept: 4 n² bytes."""
+LARGEST, CELLS = 30_000, 1 << 22
+"""Items of which all pairs are kept, 4 n² bytes; of more, pairs are hashed into about so many cells."""
 LEAST_COHORT = 1000
 """Clients that a sum must cover, however small the rank is."""
 
@@ -78,7 +77,10 @@ class Spectra(fed.Method):
     sends: ClassVar[frozenset[str]] = frozenset(
         {"counts", "spectrum", "targets", "gram", "weighted_gram", "pairs", "votes"}
     )
-    variants: ClassVar[Mapping[str, Mapping[str, object]]] = {"full": {"pairs": True}}
+    variants: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "full": {"pairs": True},
+        "sketched": {"pairs": True, "sketch": True},
+    }
     search: ClassVar[Mapping[str, object]] = {
         "reg": {"low": 3e-3, "high": 0.3, "log": True},
         "alpha": {"low": 10.0, "high": 1000.0, "log": True},
@@ -107,6 +109,8 @@ class Spectra(fed.Method):
     """Sums of S2 after the vote, with all rows."""
     pairs: bool = False
     """Add co-occurrences of items: a table of all pairs, which travels whole."""
+    sketch: bool = False
+    """With `pairs`: hash them into 2^22 cells instead. Above 30,000 items that is done anyway."""
     vote: bool = True
     """Hold one row back and vote; false trains on all rows at once and mixes both parts half and half."""
 
@@ -125,6 +129,10 @@ class Spectra(fed.Method):
         left_out = {Stage.PAIRS: "pairs", Stage.VOTE: "votes"}
         planned = {turn.stage for turn in self.turns}
         return self.sends - {name for stage, name in left_out.items() if stage not in planned}
+
+    def pair_cells(self, n_items: int) -> int | None:
+        """Cells per item of hashed pairs; None where each pair has its own."""
+        return max(1, CELLS // n_items) if self.sketch or n_items > LARGEST else None
 
     @property
     def smallest_cohort(self) -> int:
@@ -171,11 +179,6 @@ class Spectra(fed.Method):
     def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """A random basis Q; no eigenvalues and no vectors yet, so that scores are those of popularity."""
         n = problem.n_items
-        if self.pairs and n > LARGEST:
-            raise ConfigError(
-                f"method.pairs keeps a number for each pair of items, which fits for at most {LARGEST:,} items. "
-                f"Found {n:,}. Leave it out."
-            )
         rank = min(self.rank, n, problem.n_clients)
         start = problem.tensor(draws.generator("init/basis").normal(size=(n, rank)))
         shared = {
@@ -216,7 +219,7 @@ class Spectra(fed.Method):
                 columns = [column for some in (own, everything) for column in (some.x, some.fade(FADE), some.weigh())]
                 rows["counts"] = torch.stack(columns, 2)
             case Stage.SPECTRUM:
-                rows["spectrum"] = self._spectral_rows(own, down.shared)
+                rows["spectrum"] = down.derive(self._scorer).spectral_rows(own)
             case Stage.FACTORS:
                 scorer = down.derive(self._scorer)
                 weights = own.weigh()
@@ -226,22 +229,12 @@ class Spectra(fed.Method):
                 weighted = weights.sum(1)[:, None, None] * user
                 dense |= {"gram": Factors(user, user), "weighted_gram": Factors(weighted, user)}
             case Stage.PAIRS:
-                rows["pairs"] = self._pair_rows(own, batch.history.n_items)
+                counts = down.shared["counts"]
+                rows["pairs"] = pair_rows(own, counts, self.pair_cells(len(counts)))
             case Stage.VOTE:
                 votes = down.derive(self._scorer).votes(own, everything.items_at(held), self.grid)
                 dense["votes"] = votes * held.any(1)[:, None]
         return fed.ClientResult(private, fed.Upload(batch.ids, dense, rows, own.items, ones))
-
-    def _spectral_rows(self, own: OwnRows, shared: fed.Tensors) -> Float[Tensor, "C H k"]:
-        """a_uᵀ (a_u Q) on the own items (Eq. 1)."""
-        a = own.weigh() * damping(shared["counts"])[own.items]
-        projected = embedding_bag(own.items, shared["vectors"], per_sample_weights=a, mode="sum")
-        return a[:, :, None] * projected[:, None]
-
-    def _pair_rows(self, own: OwnRows, n_items: int) -> Float[Tensor, "C H n"]:
-        """m_u^-2a x_uᵀ x_u on the own items (Eq. 11)."""
-        all_items = own.x.new_zeros(len(own.x), n_items).scatter_add_(1, own.items, own.weigh())
-        return own.weigh()[:, :, None] * all_items[:, None]
 
     def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """Add this round's part; when the sum is complete, take the stage's step.
@@ -274,7 +267,7 @@ class Spectra(fed.Method):
                 )
                 shared["items"] = stepped.to(shared["items"].dtype)
             case Stage.PAIRS:
-                shared["pairs"] = sums["pairs"]
+                shared["pairs" if self.pair_cells(len(shared["counts"])) is None else "pair_sketch"] = sums["pairs"]
             case Stage.VOTE:
                 shared["mixture"] = shared["mixture"].new_tensor(self.grid[choose_best(sums["votes"])])
                 shared |= {name: kept[f"all_{name}"].clone() for name in COUNTED}
@@ -298,6 +291,11 @@ class Spectra(fed.Method):
         """The mixture that was chosen, from the own rows alone (Eq. 7)."""
         own = OwnRows.of(history, down.shared["vectors"].dtype)
         return down.derive(self._scorer).score(own, Mixture(*down.shared["mixture"].tolist()), items)
+
+    def explain(self, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M H"]:
+        """How much each own item, in the order of `history.pad`, speaks for each of these; popularity has no share."""
+        own = OwnRows.of(history, down.shared["vectors"].dtype)
+        return down.derive(self._scorer).shares(own, Mixture(*down.shared["mixture"].tolist()), items)
 
     def _scorer(self, shared: fed.Tensors) -> Scorer:
         return Scorer(shared, self._least_squares)

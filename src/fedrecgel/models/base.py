@@ -8,6 +8,7 @@ gradients come from autograd unless it writes them out, too, as NeuMF does.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -68,9 +69,10 @@ class Model(ABC):
         rho_ur: float = 0.0,
         rho_co: float = 0.0,
         of: Part = "both",
+        balls: Sequence[str] = (),
     ) -> Gradients:
-        """∇L at the worst points of radius (ρ_ur, ρ_co)."""
-        return sam_gradients(self, shared, user, loss, rho_ur, rho_co, of)
+        """∇L at the worst points of radius (ρ_ur, ρ_co); items of tables in `balls` have a ball each."""
+        return sam_gradients(self, shared, user, loss, rho_ur, rho_co, of, balls)
 
     def adam(self, shared: Tensors, gradients: Tensors, moments: Tensors, lr: float) -> tuple[Tensors, Tensors]:
         """One Adam step of the shared tensors, on the server: new tensors and new moments."""

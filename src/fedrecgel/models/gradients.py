@@ -6,7 +6,7 @@ pass serves all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -97,6 +97,7 @@ def sam_gradients(
     rho_ur: float,
     rho_co: float,
     of: Part,
+    balls: Sequence[str] = (),
 ) -> Gradients:
     """∇L of each client at the worst points near (θ_co, θ_ur); radius 0 gives the plain gradient.
 
@@ -108,6 +109,7 @@ def sam_gradients(
         rho_ur: radius of the ball around the user vector.
         rho_co: radius of the ball around what the client sees of the shared tensors.
         of: which gradients are wanted; the others are empty.
+        balls: tables whose items have a ball each; what is left of the shared tensors has one together.
     """
     point = model.point(shared, loss.rows, user)
     here = model.differentiate(point, loss)
@@ -120,22 +122,29 @@ def sam_gradients(
     if of == "user":
         return Gradients(value, g_ur, {}, {})
     if rho_co > 0:
-        point = point.with_shared(perturb_in_place(point.shared, here.seen(), rho_co))  # Eq. 14
+        point = point.with_shared(perturb_in_place(point.shared, here.seen(), rho_co, balls))  # Eq. 14
         del here  # its memory serves the next pass
         here = model.differentiate(point, loss)  # Eq. 15
     return Gradients(value, g_ur, *here.sent())
 
 
-def perturb_in_place(parameters: Tensors, gradients: Tensors, rho: float) -> Tensors:
+def perturb_in_place(parameters: Tensors, gradients: Tensors, rho: float, balls: Sequence[str] = ()) -> Tensors:
     """The worst point of a ball of radius rho, to first order: θ + ε*, ε* = ρ ∇L / ‖∇L‖ (Eq. 2).
 
     Args:
         parameters: with or without a client axis.
         gradients: [C, ...] per client; one norm over all tensors of a client together. Their memory takes the result.
         rho: radius of the ball.
+        balls: tables [C, K, d] whose rows have balls of their own: one for each item, over all these tables.
 
     Every tensor that has a gradient comes back perturbed, [C, ...].
     """
+    if balls:
+        items = {name: gradients[name].flatten(0, 1) for name in balls}  # each item of each client moves on its own
+        rest = {name: g for name, g in gradients.items() if name not in balls}
+        moved = perturb_in_place({name: parameters[name].flatten(0, 1) for name in balls}, items, rho)
+        apart = {name: value.view_as(gradients[name]) for name, value in moved.items()}
+        return {**(perturb_in_place(parameters, rest, rho) if rest else {}), **apart}
     scale = rho / (client_norm(gradients) + EPSILON)
     return {
         name: torch.addcmul(parameters[name], scale.view(-1, *[1] * (g.dim() - 1)), g, out=g)

@@ -18,6 +18,7 @@ a client axis as long as all clients share it. Weight matrices are [out, in], bi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
@@ -126,12 +127,13 @@ class NeuMF(Model):
         rho_ur: float = 0.0,
         rho_co: float = 0.0,
         of: Part = "both",
+        balls: Sequence[str] = (),
     ) -> Gradients:
         """∇L at the worst points of radius (ρ_ur, ρ_co); a compiled back end sums the network's over clients."""
-        if of == "both" and (compiled := self._kernel(user)):
+        if of == "both" and not balls and (compiled := self._kernel(user)):
             return compiled.gradients(shared, user, loss, rho_ur, rho_co)
         with torch.no_grad():  # written out, so there is nothing for autograd to keep books of
-            return sam_gradients(self, shared, user, loss, rho_ur, rho_co, of)
+            return sam_gradients(self, shared, user, loss, rho_ur, rho_co, of, balls)
 
     def adam(self, shared: Tensors, gradients: Tensors, moments: Tensors, lr: float) -> tuple[Tensors, Tensors]:
         """One Adam step of the shared tensors."""

@@ -28,11 +28,18 @@ class LeastSquares:
 
         `gram` is YᵀY.
         """
-        y, c = item[own.items] * own.x[:, :, None], self.alpha * weights.to(item.dtype)
+        y = item[own.items] * own.x[:, :, None]
+        left, right = self.system(weights, y, gram, len(item))
+        return torch.cholesky_solve(right.sum(1)[:, :, None], left).squeeze(2), y
+
+    def system(
+        self, weights: Float[Tensor, "C H"], y: Float[Tensor, "C H d"], gram: Float[Tensor, "d d"], n_items: int
+    ) -> tuple[Float[Tensor, "C d d"], Float[Tensor, "C H d"]]:
+        """The Cholesky factor of each device's matrix in Eq. 4, and what each own item adds to the right side."""
+        c = self.alpha * weights.to(y.dtype)
         left = torch.baddbmm(gram.expand(len(y), -1, -1), y.mT, y * c[:, :, None])
-        left.diagonal(dim1=1, dim2=2).add_(self.reg * (len(item) + c.sum(1))[:, None])
-        right = ((1 + c)[:, :, None] * y).sum(1)
-        return torch.cholesky_solve(right[:, :, None], torch.linalg.cholesky(left)).squeeze(2), y
+        left.diagonal(dim1=1, dim2=2).add_(self.reg * (n_items + c.sum(1))[:, None])
+        return torch.linalg.cholesky(left), (1 + c)[:, :, None] * y
 
     def targets(
         self, own: OwnRows, weights: Float[Tensor, "C H"], user: Float[Tensor, "C d"], y: Float[Tensor, "C H d"]

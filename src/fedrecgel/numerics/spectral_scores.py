@@ -14,6 +14,7 @@ from torch.nn.functional import embedding_bag
 from fedrecgel.numerics.least_squares import LeastSquares
 from fedrecgel.numerics.mixtures import Mixture, gain, ranks_of_mixtures
 from fedrecgel.numerics.own_rows import OwnRows
+from fedrecgel.numerics.pair_sketch import PairSketch
 from fedrecgel.numerics.spectrum import Spread
 from fedrecgel.tensors import Tensors
 
@@ -33,7 +34,7 @@ class Scorer:
     """What a device makes of a download before it scores; the same for all devices."""
 
     shared: Tensors
-    """`counts`, `recent`, `vectors` with their `values`, `items`, and `pairs` where they are used."""
+    """`counts`, `recent`, `vectors` with their `values`, `items`, and `pairs` or `pair_sketch` where they are used."""
     factorisation: LeastSquares
 
     @cached_property
@@ -68,15 +69,39 @@ class Scorer:
         """Those of eigenvectors and of item vectors."""
         return Spread.of(self.shared["vectors"]), Spread.of(self.items)
 
+    def spectral_rows(self, own: OwnRows) -> Float[Tensor, "C H k"]:
+        """a_uᵀ (a_u Q) on the own items (Eq. 1)."""
+        a = own.weigh() * self.damping[own.items]
+        projected = embedding_bag(own.items, self.shared["vectors"], per_sample_weights=a, mode="sum")
+        return a[:, :, None] * projected[:, None]
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether co-occurrences are known, exactly or hashed."""
+        return "pairs" in self.shared or "pair_sketch" in self.shared
+
     def score(self, own: OwnRows, mixture: Mixture, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
         """w_L z(L) + w_A z(A) + w_P z(log(n + 1)) + w_F z(F) + w_G z(G) (Eq. 7)."""
         (filtered, below_filtered), (folded, below_folded) = self._filter(own, mixture), self._fold_in(own, mixture)
         scores = mixture.popularity * self.popularity[items] + mixture.freshness * self.freshness[items]
         scores += mixture.filter * (_dot(filtered, self.shared["vectors"], items) - below_filtered)
         scores += mixture.factors * (_dot(folded, self.shared["items"], items) - below_folded)
-        if "pairs" in self.shared:
+        if self.has_pairs:
             scores += mixture.pairs * self._pair_scores(own, mixture).gather(1, items)
         return scores
+
+    def shares(self, own: OwnRows, mixture: Mixture, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M H"]:
+        """What each own item adds to w_L z(L) + w_A z(A) of these items; over own items they sum to it, up to means."""
+        weights, y = own.weigh(mixture.decay), self.items[own.items] * own.x[:, :, None]
+        left, right = self.factorisation.system(weights, y, self.gram, len(self.items))
+        folded = torch.cholesky_solve(right.mT, left).mT
+        filtered = self._damped(own, mixture)[:, :, None] * self.shared["vectors"][own.items] * self._response(mixture)
+        found = torch.zeros(*items.shape, own.items.shape[1], dtype=y.dtype, device=y.device)
+        parts = (mixture.filter, filtered, "vectors"), (mixture.factors, folded, "items")
+        for (weight, terms, table), spread in zip(parts, self.spreads, strict=True):
+            _, scale = spread.measure(terms.sum(1))
+            found += weight * scale[:, :, None] * (self.shared[table][items].to(y.dtype) @ terms.to(y.dtype).mT)
+        return found.to(own.x.dtype)
 
     def votes(self, own: OwnRows, target: Int[Tensor, " C"], grid: tuple[Mixture, ...]) -> Float[Tensor, "C g"]:
         """What each mixture gains by the rank it gives the target, a few clients at a time (Eq. 10)."""
@@ -98,7 +123,7 @@ class Scorer:
             faded = list(same_decay)
             query, below = self._fold_in(own, faded[0])
             scores = [query @ self.shared["items"].mT - below, *everyone]
-            if "pairs" in self.shared:
+            if self.has_pairs:
                 scores.append(self._pair_scores(own, faded[0]))
             for _, same_strength in groupby(faded, lambda mixture: mixture.strength):
                 mixtures = list(same_strength)
@@ -109,12 +134,20 @@ class Scorer:
         return torch.cat(found, 1)
 
     def _filter(self, own: OwnRows, mixture: Mixture) -> tuple[Float[Tensor, "C k"], Float[Tensor, "C 1"]]:
-        """What eigenvectors are multiplied by: w_H x_u D^-b V h(σ), h(σ) = σ / (σ + r σ_1), standardised (Eq. 8)."""
-        weights = own.fade(mixture.decay) * self.damping[own.items]
+        """What eigenvectors are multiplied by: φ x_u D^-b V h(σ), standardised (Eq. 8)."""
+        query = embedding_bag(
+            own.items, self.shared["vectors"], per_sample_weights=self._damped(own, mixture), mode="sum"
+        )
+        return self.spreads[0].standardise(query * self._response(mixture))
+
+    def _damped(self, own: OwnRows, mixture: Mixture) -> Float[Tensor, "C H"]:
+        """φ x_u D^-b."""
+        return own.fade(mixture.decay) * self.damping[own.items]
+
+    def _response(self, mixture: Mixture) -> Float[Tensor, " k"]:
+        """h(σ) = σ / (σ + r σ_1)."""
         values, largest = self.shared["values"], self.shared["values"][0]
-        response = values / torch.where(largest > 0, values + mixture.strength * largest, 1)
-        query = embedding_bag(own.items, self.shared["vectors"], per_sample_weights=weights, mode="sum")
-        return self.spreads[0].standardise(query * response)
+        return values / torch.where(largest > 0, values + mixture.strength * largest, 1)
 
     def _fold_in(self, own: OwnRows, mixture: Mixture) -> tuple[Float[Tensor, "C d"], Float[Tensor, "C 1"]]:
         """What item vectors are multiplied by: p_u, standardised (Eq. 9)."""
@@ -122,10 +155,24 @@ class Scorer:
         return self.spreads[1].standardise(user.to(own.x.dtype))
 
     def _pair_scores(self, own: OwnRows, mixture: Mixture) -> Float[Tensor, "C n"]:
-        """w_H x_u D^-2b C D^-b, standardised (Eq. 12)."""
-        weights = own.fade(mixture.decay) * self.damping[own.items].square()
-        together = embedding_bag(own.items, self.shared["pairs"], per_sample_weights=weights, mode="sum")
+        """φ x_u D^-2b C D^-b, standardised (Eq. 12)."""
+        weights = self._damped(own, mixture) * self.damping[own.items]
+        if "pairs" in self.shared:
+            together = embedding_bag(own.items, self.shared["pairs"], per_sample_weights=weights, mode="sum")
+        else:
+            together = self._hashed_pairs(own, weights)
         return _standardise(together * self.damping)
+
+    def _hashed_pairs(self, own: OwnRows, weights: Float[Tensor, "C H"]) -> Float[Tensor, "C n"]:
+        """The own items' rows of the table of pairs, read from its sketch one own item after another."""
+        table = self.shared["pair_sketch"]
+        sketch, everything = PairSketch(self.shared["counts"], table.shape[1]), torch.arange(len(table))
+        together = weights.new_zeros(len(weights), len(table))
+        for place in range(weights.shape[1]):
+            some = weights[:, place].nonzero()[:, 0]
+            read = sketch.read(table, own.items[some, place], everything.to(table.device))
+            together[some] += weights[some, place, None] * read
+        return together
 
 
 def _dot(query: Float[Tensor, "C k"], table: Float[Tensor, "n k"], items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:

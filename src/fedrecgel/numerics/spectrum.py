@@ -65,8 +65,12 @@ class Spread:
 
         Both are 0 where q gives all rows the same score.
         """
+        mean, scale = self.measure(query)
+        return (query.double() * scale).to(query.dtype), (mean * scale).to(query.dtype)
+
+    def measure(self, query: Float[Tensor, "C k"]) -> tuple[Float[Tensor, "C 1"], Float[Tensor, "C 1"]]:
+        """Mean and inverse deviation of q · row over all rows, the latter 0 where all are the same."""
         wide = query.double()
         mean, variance = wide @ self.mean, ((wide @ self.covariance) * wide).sum(1).clamp(min=0)
         flat = variance <= LEVEL * (variance + mean.square())
-        scale = torch.where(flat, 0, variance.where(~flat, 1).rsqrt())[:, None]
-        return (wide * scale).to(query.dtype), (mean[:, None] * scale).to(query.dtype)
+        return mean[:, None], torch.where(flat, 0, variance.where(~flat, 1).rsqrt())[:, None]

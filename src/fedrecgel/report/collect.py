@@ -20,6 +20,8 @@ from fedrecgel.studies.experiment import Document
 from fedrecgel.studies.main_table import MainTable, MainTableExperiment
 from fedrecgel.studies.records import Record, ResultsLog, finished_record
 
+SEEDS = frozenset({("run", "seed"), ("split", "seed")})
+"""What tells the runs of a group apart: tables may give every seed a split of its own."""
 CURVE_K = 10
 """Cut-off of the metrics that training curves show."""
 
@@ -32,11 +34,13 @@ class MetricHistory:
     mean: list[float]
     low: list[float]
     high: list[float]
+    megabytes: list[float]
+    """What a client has sent until then, mean over all clients and seeds."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in their seed only."""
+    """Runs that differ in their seeds only."""
 
     dataset: str
     method: str
@@ -122,12 +126,12 @@ def _scan(root: Path) -> Iterable[Record]:
 
 
 def groups_of(root: Path, records: Iterable[Record]) -> list[Group]:
-    """Runs by every setting that can change a number, but the seed, and by the path that was taken."""
+    """Runs by every setting that can change a number, but the seeds, and by the path that was taken."""
     found: dict[str, list[Record]] = {}
     for record in records:
         if record.status == "finished":
             accelerated = bool(record.run.get("accelerated"))
-            key = settings_fingerprint(record.config, CHANGE_NO_NUMBER | {("run", "seed")}, accelerated)
+            key = settings_fingerprint(record.config, CHANGE_NO_NUMBER | SEEDS, accelerated)
             found.setdefault(key, []).append(record)
     return [_group(root, sorted(same, key=lambda record: int(record.run["seed"]))) for same in found.values()]
 
@@ -136,7 +140,8 @@ def _group(root: Path, records: list[Record]) -> Group:
     first = records[0].run
     histories = [_history(RunFolder(root / record.folder)) for record in records]
     names = [*metric_names([CURVE_K], in_tables=True), "loss"]
-    curves = {metric: curve for metric in names if (curve := _curve(histories, metric)) is not None}
+    users = [record.run["data"]["users"] for record in records]
+    curves = {metric: curve for metric in names if (curve := _curve(histories, users, metric)) is not None}
     return Group(shown_name(first["dataset"]), first["method"], group_label(records[0]), records, curves)
 
 
@@ -156,7 +161,7 @@ def group_label(record: Record) -> str:
     return " ".join(parts)
 
 
-def _curve(histories: list[list[dict[str, Any]]], metric: str) -> MetricHistory | None:
+def _curve(histories: list[list[dict[str, Any]]], users: list[int], metric: str) -> MetricHistory | None:
     tables = [
         {line["round"]: line[metric] for line in history if line.get(metric) is not None} for history in histories
     ]
@@ -164,4 +169,11 @@ def _curve(histories: list[list[dict[str, Any]]], metric: str) -> MetricHistory 
     if not rounds:
         return None
     values = [[table[number] for table in tables] for number in rounds]
-    return MetricHistory(rounds, [fmean(v) for v in values], [min(v) for v in values], [max(v) for v in values])
+    sent = [
+        fmean(
+            sum(line["bytes_up"] for line in history if line["round"] <= number) / n_users / 1e6
+            for history, n_users in zip(histories, users, strict=True)
+        )
+        for number in rounds
+    ]
+    return MetricHistory(rounds, [fmean(v) for v in values], [min(v) for v in values], [max(v) for v in values], sent)

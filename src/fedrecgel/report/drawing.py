@@ -75,7 +75,7 @@ def _curves(content: Curves, figure: Figure) -> None:
             axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
         if panel.popularity is not None:
             axes.axhline(panel.popularity, color=REFERENCE, linestyle="--", label="popularity")
-        axes.set(xlabel=content.bottom, ylabel=panel.left)
+        axes.set(xlabel=content.bottom, ylabel=panel.left, xscale="log" if content.logarithmic else "linear")
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)))
 

@@ -17,7 +17,7 @@ from fedrecgel.display.text import in_html
 from fedrecgel.report import facts
 from fedrecgel.report.collect import Collected
 from fedrecgel.report.findings import findings_of
-from fedrecgel.report.own_charts import traffic, training_curves
+from fedrecgel.report.own_charts import traffic, training_curves, upload_curves
 from fedrecgel.studies import EXPERIMENTS
 
 CURVES_PLACE = 25
@@ -171,6 +171,8 @@ def _experiments(page: _Page, found: Collected, names: Sequence[str]) -> None:
 def _curves(page: _Page, found: Collected, command: str) -> None:
     about = "Mean over seeds, with the lowest and highest seed as a band. The dashed line is popularity."
     page.add("curves", "Training curves", about, [page.show(chart) for chart in training_curves(found, command)])
+    about = "The same over what a client has sent until then, mean over all clients, when tables are sent whole."
+    page.add("uploads", "What accuracy costs", about, [page.show(chart) for chart in upload_curves(found, command)])
 
 
 def _generalisation(page: _Page, found: Collected) -> None:

@@ -1,6 +1,8 @@
-"""The charts that belong to no experiment: training curves, and what travels."""
+"""The charts that belong to no experiment: training curves over rounds and over uploads, and what travels."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 from fedrecgel.display.chart import BandLine, Chart, Curves, Panel, Traffic
 from fedrecgel.methods import method_label
@@ -9,25 +11,44 @@ from fedrecgel.report.collect import Collected, MetricHistory
 
 def training_curves(found: Collected, command: str) -> list[Chart]:
     """Metrics over rounds, for every data set with configurations that have several evaluations."""
-    made_by = found.main.command if found.main else command
+    return [
+        Chart(f"curves-{dataset}", dataset, Curves("round", panels), _made_by(found, command))
+        for dataset in _datasets(found)
+        if (panels := _panels(found, dataset, lambda curve: curve.rounds))
+    ]
+
+
+def upload_curves(found: Collected, command: str) -> list[Chart]:
+    """Metrics over what a client has sent: which level each method reaches with how many bytes."""
     charts = []
-    for dataset in dict.fromkeys(group.dataset for group in found.groups):
-        content = _curves(found, dataset)
-        if content is not None:
-            charts.append(Chart(f"curves-{dataset}", dataset, content, made_by))
+    for dataset in _datasets(found):
+        panels = _panels(found, dataset, lambda curve: curve.megabytes)
+        panels = {metric: panel for metric, panel in panels.items() if metric != "loss"}
+        if panels:
+            content = Curves("megabytes sent by a client", panels, logarithmic=True)
+            charts.append(Chart(f"uploads-{dataset}", dataset, content, _made_by(found, command)))
     return charts
 
 
-def _curves(found: Collected, dataset: str) -> Curves | None:
+def _made_by(found: Collected, command: str) -> str:
+    return found.main.command if found.main else command
+
+
+def _datasets(found: Collected) -> list[str]:
+    return list(dict.fromkeys(group.dataset for group in found.groups))
+
+
+def _panels(found: Collected, dataset: str, over: Callable[[MetricHistory], Sequence[float]]) -> dict[str, Panel]:
+    """A panel for every metric, and for the loss; methods that end after one round have no curve."""
     groups = [group for group in found.shown_groups if group.dataset == dataset and group.first["rounds"] > 1]
     methods = [group.method for group in groups]
     lines: dict[str, list[BandLine]] = {}
     for group in groups:
         label = method_label(group.method) if methods.count(group.method) == 1 else group.label
         for metric, curve in group.curves.items():
-            lines.setdefault(metric, []).append(_line(label, group.method, curve, 1 if metric == "loss" else 100))
-    if not lines:
-        return None
+            scale = 1 if metric == "loss" else 100
+            band = ([scale * value for value in values] for values in (curve.mean, curve.low, curve.high))
+            lines.setdefault(metric, []).append(BandLine(label, group.method, over(curve), *band))
     references = [group.first["reference"] for group in groups]
     popularity = next((found["popularity"] for found in references if found), dict[str, float]())
     panels = {
@@ -36,18 +57,13 @@ def _curves(found: Collected, dataset: str) -> Curves | None:
     }
     if "loss" in lines:
         panels["loss"] = Panel("training loss", lines["loss"], digits=4)
-    return Curves("round", panels)
-
-
-def _line(label: str, method: str, curve: MetricHistory, scale: float) -> BandLine:
-    mean, low, high = ([scale * value for value in values] for values in (curve.mean, curve.low, curve.high))
-    return BandLine(label, method, curve.rounds, mean, low, high)
+    return panels
 
 
 def traffic(found: Collected, command: str) -> list[Chart]:
     """Megabytes per participating client and round."""
     charts = []
-    for dataset in dict.fromkeys(group.dataset for group in found.groups):
+    for dataset in _datasets(found):
         groups = {method_label(group.method): group for group in found.shown_groups if group.dataset == dataset}
         rows = [
             {"name": name, **{way: group.records[0].traffic(way) / 1e6 for way in ("up", "down")}}

@@ -14,7 +14,7 @@ from fedrecgel.report import facts
 from fedrecgel.report.collect import Collected, collect
 from fedrecgel.report.findings import findings_of
 from fedrecgel.report.html import render
-from fedrecgel.report.own_charts import training_curves
+from fedrecgel.report.own_charts import training_curves, upload_curves
 from fedrecgel.storage import write_text
 
 RESULTS = "results"
@@ -77,7 +77,7 @@ def all_tables(found: Collected) -> Iterator[Table]:
 
 def all_charts(found: Collected, command: str) -> Iterator[Chart]:
     """Every chart of a report that papers show, too."""
-    charts = training_curves(found, command)
+    charts = training_curves(found, command) + upload_curves(found, command)
     for document in found.in_order:
         charts += document.charts(found.finished)
     yield from (chart for chart in charts if chart.where != "page")

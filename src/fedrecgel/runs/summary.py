@@ -14,6 +14,7 @@ import torch
 from fedrecgel.channels.base import Preparation
 from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.methods import method_label
+from fedrecgel.runs.health import health_of
 from fedrecgel.runs.reference import WITHHELD, has_reference, reference_sends
 
 if TYPE_CHECKING:
@@ -83,7 +84,10 @@ def summarise(
             ),
             **training.channel.account(training.round),
         },
-        "warnings": warnings_of(training),
+        "warnings": [
+            *warnings_of(training),
+            *health_of(history, reported, split.n_users, f"HR@{max(config.evaluation.ks)}"),
+        ],
         "versions": {
             "fedrecgel": version("fedrecgel"),
             "torch": torch.__version__,

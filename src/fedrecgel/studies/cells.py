@@ -9,6 +9,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
+from fedrecgel.data.split import SplitSettings
 from fedrecgel.errors import ConfigError
 from fedrecgel.evaluation.metrics import client_metrics, metric_names
 from fedrecgel.methods import find_method, method_label
@@ -77,10 +78,10 @@ class RowPlan:
                 found.append((origin.config, record))
         if not found:
             return None
-        tests, tables = set(), []
+        tests, tables = [], []
         for config, record in found:
             ranks = read_ranks(RunFolder(root / record.folder).ranks, run=record.run.get("run"))
-            tests.add(ranks.test)
+            tests.append(ranks.test)
             ks = sorted({*config.evaluation.ks, *PAPER_KS})
             tables.append({name: client_metrics(r, ks, config.evaluation.ties) for name, r in ranks.against.items()})
         shared = [against for against in AGAINST if all(against in table for table in tables)]
@@ -91,7 +92,7 @@ class RowPlan:
             for against in shared
         }
         seeds = tuple(config.run.seed for config, _ in found)
-        return Runs(self, seeds, tuple(record for _, record in found), frozenset(tests), stacked)
+        return Runs(self, seeds, tuple(record for _, record in found), tuple(tests), stacked)
 
 
 def plan_row(
@@ -103,10 +104,19 @@ def plan_row(
     *,
     label: str | None = None,
     changes: Sequence[Assignment] = (),
+    own_splits: bool = False,
 ) -> RowPlan:
-    """A row with so many seeds; a method that draws nothing needs one."""
-    count = 1 if find_method(method).draws_nothing else seeds
-    origins = tuple(presets.origin(dataset, method, setting, seed, changes) for seed in range(count))
+    """A row with so many seeds; on one split, a method that draws nothing needs one.
+
+    With `own_splits` every seed has a split of its own, so that candidates, and a hold-out that is random, vary, too.
+    """
+    apart = own_splits and not presets.fixes("split", "seed")
+    count = 1 if find_method(method).draws_nothing and not apart else seeds
+
+    def changed(seed: int) -> list[Assignment]:
+        return [*changes, ("split", "seed", SplitSettings().seed + seed)] if apart else list(changes)
+
+    origins = tuple(presets.origin(dataset, method, setting, seed, changed(seed)) for seed in range(count))
     return RowPlan(shown_name(dataset), method, label or method_label(method), origins[0].about, origins)
 
 
@@ -157,17 +167,24 @@ class Runs:
     plan: RowPlan
     seeds: tuple[int, ...]
     records: tuple[Record, ...]
-    tests: frozenset[str]
-    """Fingerprints of who is tested on what."""
+    tests: tuple[str, ...]
+    """Fingerprints of who is tested on what, one per seed."""
     tables: dict[Against, dict[str, Array]] = field(repr=False)
     """[S, U] of every metric."""
 
+    @property
+    def for_all_seeds(self) -> bool:
+        """Whether its one run stands for every seed: nothing is drawn, and there is one split."""
+        return draws_nothing(self.plan.method) and len(self.plan.origins) == 1
+
     def table(self, against: Against, metric: str, seeds: Sequence[int]) -> Array:
-        """[S, U] of these seeds; a method that needs one seed only has one row."""
+        """[S, U] of these seeds; one row if its one run stands for all."""
         rows = self.tables[against][metric]
-        if draws_nothing(self.plan.method):
-            return rows[:1]
-        return rows[[self.seeds.index(seed) for seed in seeds]]
+        return rows[:1] if self.for_all_seeds else rows[[self.seeds.index(seed) for seed in seeds]]
+
+    def tested_on(self, seed: int) -> str:
+        """Fingerprint of who is tested on what with this seed."""
+        return self.tests[0 if self.for_all_seeds else self.seeds.index(seed)]
 
     def cells(self) -> dict[Against, dict[str, Cell]]:
         """Mean and standard deviation over seeds of every metric."""
@@ -212,16 +229,14 @@ def configs_of(plans: Iterable[RowPlan]) -> list[Config]:
 
 def compare_runs(first: Runs, second: Runs, against: Against, metric: str) -> Comparison | None:
     """First minus second over common users and seeds; None where they were not tested on the same."""
-    if first.tests != second.tests or len(first.tests) != 1:
-        return None
     if against not in first.tables or against not in second.tables:
         return None
     seeds = tuple(seed for seed in first.seeds if seed in second.seeds)
-    if draws_nothing(second.plan.method):
+    if second.for_all_seeds:
         seeds = first.seeds
-    elif draws_nothing(first.plan.method):
+    elif first.for_all_seeds:
         seeds = second.seeds
-    if not seeds:
+    if not seeds or any(first.tested_on(seed) != second.tested_on(seed) for seed in seeds):
         return None
     found = compare(first.table(against, metric, seeds), second.table(against, metric, seeds))
     draws = not all(draws_nothing(runs.plan.method) for runs in (first, second))

@@ -182,7 +182,7 @@ def _overview_entry(row: Row | None, most: int) -> Entry:
         return Entry("–")
     cells = [row.cells["candidates"][metric] for metric in SHOWN]
     text = " / ".join(f"{100 * cell.mean:.1f}{sign_text(cell.popularity)}" for cell in cells)
-    fewer = len(row.seeds) < most and not draws_nothing(row.method)
+    fewer = len(row.seeds) < most and bool(row.missing_seeds or not draws_nothing(row.method))
     seeds = f" {''.join(RAISED[digit] for digit in str(len(row.seeds)))}" if fewer else ""
     quoted = " / ".join(cell.published.value for cell in cells if cell.published)
     return Entry(text + seeds, cells[0].mean, note=quoted, hint=", ".join(row.folders))
@@ -217,7 +217,9 @@ class MainTableExperiment(Experiment):
         methods = list(dict.fromkeys((POPULARITY, *scope.methods)))
         scope.presets.check(methods)
         return [
-            plan_row(scope.presets, dataset, method, self.setting, count, changes=self._validation(dataset))
+            plan_row(
+                scope.presets, dataset, method, self.setting, count, changes=self._validation(dataset), own_splits=True
+            )
             for dataset in scope.datasets
             for method in methods
             if (count := self._seeds(dataset, method))

@@ -85,6 +85,10 @@ class Presets:
             about += "; " + ", ".join(f"{section}.{key}={value}" for section, key, value in extra)
         return Origin(read_config(path, given), about, _heading(path) if path else "")
 
+    def fixes(self, section: str, key: str) -> bool:
+        """Whether the command line sets this key for every run."""
+        return any((section, key) == assignment[:2] for assignment in self.overrides)
+
     def check(self, methods: Sequence[str]) -> None:
         """Refuse a hyper-parameter that none of the methods has."""
         known = {entry.name for name in methods for entry in fields(find_method(name))}

@@ -77,5 +77,6 @@ def _worst_case_loss(
     gradient = model.gradients(shared, user, loss, of="user").user
     user = perturb_in_place({"user": user}, {"user": gradient.clone()}, method.rho_ur)["user"]
     point = model.point(shared, batch.rows, user)
-    worst = perturb_in_place(point.shared, model.differentiate(point, loss).seen(), method.rho_co)
+    balls = model.tables if method.balls == "item" else ()
+    worst = perturb_in_place(point.shared, model.differentiate(point, loss).seen(), method.rho_co, balls)
     return model.differentiate(point.with_shared(worst), loss).loss

@@ -53,6 +53,14 @@
     for (let digits = 0; digits < 7; digits++) if (Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) < 1e-6 * step * 10 ** digits) return digits;
     return 7;
   }
+  function powersOfTen(values) {  // a logarithmic axis: places are exponents, names are numbers
+    const low = Math.log10(Math.min(...values)), high = Math.log10(Math.max(...values)), found = [];
+    for (let power = Math.floor(low); power <= high; power++) for (const k of high - low < 2 ? [1, 2, 5] : [1]) {
+      const place = power + Math.log10(k);
+      if (place >= low && place <= high) found.push([place, String(+(k * 10 ** power).toPrecision(3))]);
+    }
+    return { xTicks: found, xName: (place) => (10 ** place).toPrecision(3) };
+  }
   function extent(values, pad) {
     const known = values.filter(Number.isFinite);
     let low = Math.min(...known), high = Math.max(...known);
@@ -339,11 +347,13 @@
   const figures = {
     curves(figure, found) {
       let name = Object.keys(found.panels)[0];
+      const at = found.logarithmic ? Math.log10 : Number;
       const chart = () => {
         const panel = found.panels[name];
         return {
-          label: `${name} over ${found.bottom}s`, left: panel.left, bottom: found.bottom, digits: panel.digits,
-          series: panel.lines.map((s) => ({ name: s.label, colour: colour(s.method), width: s.method === "fedrecgel" ? 3 : 2, x: s.x, y: s.mean, low: s.low, high: s.high })),
+          ...(found.logarithmic ? powersOfTen(panel.lines.flatMap((s) => s.x)) : {}),
+          label: `${name} over ${found.logarithmic ? found.bottom : found.bottom + "s"}`, left: panel.left, bottom: found.bottom, digits: panel.digits,
+          series: panel.lines.map((s) => ({ name: s.label, colour: colour(s.method), width: s.method === "fedrecgel" ? 3 : 2, x: s.x.map(at), y: s.mean, low: s.low, high: s.high })),
           references: panel.popularity === null ? [] : [{ name: "popularity", colour: "var(--reference)", y: panel.popularity }],
         };
       };
