@@ -72,7 +72,8 @@ def test_demo_has_nothing_to_warn_about() -> None:
 
 def test_keys_of_the_interface() -> None:
     assert [field.name for field in fields(Audit)] == [
-        *["duplicate_pairs", "dropped_users", "heldout_in_train", "heldout_unseen", "tied_latest", "warnings"]
+        *["split", "tested_users", "tested_items"],
+        *["duplicate_pairs", "dropped_users", "heldout_in_train", "heldout_unseen", "tied_latest", "warnings"],
     ]
 
 

@@ -22,6 +22,7 @@ def result_table(result: Result) -> str:
         lines.append(title)
         rows = [*reference.items(), (method, found)]
         lines += [_row(f"  {name}", width, names, values) for name, values in rows]
+    lines += _coverage(method, width, summary)
     lines.append(
         f"\n{summary['dataset']}: {data['users']:,} users, {data['items']:,} items, "
         f"{data['interactions']:,} interactions; seed {summary['seed']}; "
@@ -35,6 +36,16 @@ def result_table(result: Result) -> str:
     )
     lines += summary.get("warnings", [])  # an earlier version wrote none
     return "\n".join(lines)
+
+
+def _coverage(method: str, width: int, summary: dict[str, Any]) -> list[str]:
+    """Which share of the catalogue the lists of all users show together."""
+    if not summary.get("coverage"):  # an earlier version wrote none, nodes have none
+        return []
+    names = list(summary["coverage"])
+    rows = [*summary["reference_coverage"].items(), (method, summary["coverage"])]
+    head = f"{'share of the catalogue':<{width}}" + "".join(f"{name:>{_width(name)}}" for name in names)
+    return [head, *(_row(f"  {name}", width, names, values) for name, values in rows)]
 
 
 def _marks(summary: dict[str, Any]) -> str:

@@ -18,14 +18,20 @@ SMALL_CATALOGUE = 5
 class Audit:
     """Counts and fractions (0..1) of a split, and what they mean in words."""
 
+    split: str
+    """Its kind."""
+    tested_users: int
+    """Users with held-out items."""
+    tested_items: int
+    """Held-out items of all of them."""
     duplicate_pairs: int
     """User-item pairs that occur more than once."""
     dropped_users: int
     """Users with too few interactions."""
     heldout_in_train: float
-    """Users whose held-out item is among their training rows."""
+    """Users whose held-out item is among their training rows; of several, one of them."""
     heldout_unseen: float
-    """Users whose held-out item no one trains on."""
+    """Users whose held-out item no one trains on; of several, the fraction of such items."""
     tied_latest: float
     """Users with several interactions at their latest time."""
     warnings: list[str]
@@ -33,14 +39,19 @@ class Audit:
 
 def audit(split: Split) -> Audit:
     """Look for what makes results on this split easy to misread."""
-    data, users = split.interactions, np.arange(split.n_users, dtype=np.int64)
+    data, held_out = split.interactions, split.held_out("test")
+    tested = np.flatnonzero(held_out.sizes)
+    repeated = np.bincount(held_out.owners, split.train.contains(held_out.owners, held_out.items), split.n_users)
     trained_by = np.bincount(split.train.items, minlength=split.n_items)
     tied_rows, tied_items = _tied_latest(split)
     found = Audit(
+        split=split.settings.kind,
+        tested_users=len(tested),
+        tested_items=len(held_out.items),
         duplicate_pairs=int((split.observed.counts > 1).sum()),
         dropped_users=data.dropped_users,
-        heldout_in_train=float(split.train.contains(users, split.test).mean()),
-        heldout_unseen=float((trained_by[split.test] == 0).mean()),
+        heldout_in_train=float((repeated[tested] > 0).mean()),
+        heldout_unseen=float((trained_by[held_out.items] == 0).mean()),
         tied_latest=tied_rows,
         warnings=[],
     )
@@ -66,6 +77,12 @@ def _warnings(split: Split, found: Audit, tied_items: float) -> list[str]:
     popular = np.sort(np.bincount(data.items, minlength=split.n_items))[::-1]
     head = float(popular[: max(1, split.n_items // 100)].sum() / len(data))
     dropped = found.dropped_users / (found.dropped_users + split.n_users)
+    by_time = split.settings.kind in ("leave-one-out", "last-n")
+    unseen = (
+        f"For {found.heldout_unseen:.0%} of users no one trains on the held-out item: no method can learn to rank it"
+    )
+    if split.several:
+        unseen = f"No one trains on {found.heldout_unseen:.0%} of the held-out items: no method can learn to rank them"
     cleaned = "lastfm-2k-distinct" if data.name == "lastfm-2k" else "the same data with data.distinct=true"
     held_out = {"random": "a random row", "file-order": "the last row"}[split.settings.untimed]
     n_candidates = split.candidates.shape[1]
@@ -81,19 +98,23 @@ def _warnings(split: Split, found: Audit, tied_items: float) -> list[str]:
             f"({int((counts - 1).sum()):,} of {len(data):,} rows are repeats).",
         ),
         (
-            data.times is None,
+            data.times is None and by_time,
             f"There are no timestamps, so {held_out} of each user is held out: "
             f"results say nothing about predicting what comes next.",
         ),
         (
-            tied_items > TIED,
+            tied_items > TIED and by_time,
             f"{tied_items:.0%} of users have several items at their latest time, so the tie rule "
             f"({split.tie_rule}) decides what is tested. Compare only results with the same rule.",
         ),
         (
             found.heldout_unseen > UNSEEN,
-            f"For {found.heldout_unseen:.0%} of users no one trains on the held-out item: "
-            f"no method can learn to rank it, which bounds every result.",
+            f"{unseen}, which bounds every result.",
+        ),
+        (
+            found.tested_users < split.n_users,
+            f"{split.n_users - found.tested_users:,} of {split.n_users:,} users have nothing held out: they train, and "
+            f"results do not speak of them.",
         ),
         (
             dropped > DROPPED,
@@ -111,4 +132,4 @@ def _warnings(split: Split, found: Audit, tied_items: float) -> list[str]:
             f"Read every result beside its popularity row.",
         ),
     ]
-    return [sentence for applies, sentence in checks if applies]
+    return [*split.notes, *(sentence for applies, sentence in checks if applies)]

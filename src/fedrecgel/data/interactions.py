@@ -145,10 +145,10 @@ class Interactions:
 
     @speaks_python
     def split(self, **options: Any) -> Split:
-        """Leave-one-out split; the options are those of `fedrecgel.data.split.leave_one_out`."""
-        from fedrecgel.data.split import leave_one_out  # split.py needs this class
+        """Hold items out: each user's latest one, or as `kind` says; the options are fields of `SplitSettings`."""
+        from fedrecgel.data.protocols import make_split  # it needs this class
 
-        return leave_one_out(self, **options)
+        return make_split(self, **options)
 
 
 def _as_table(frame: Any) -> Any:

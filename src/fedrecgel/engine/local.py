@@ -13,26 +13,24 @@ from functools import cache
 from itertools import chain
 from typing import Annotated, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import torch
-from jaxtyping import Bool
 from msgspec import Meta
 from torch import Tensor
 
 from fedrecgel.channels.base import Channel, Plain, RoundSetup
 from fedrecgel.channels.sums import LOSS
 from fedrecgel.data.federation import Examples, Federation
-from fedrecgel.data.split import NO_ITEM
 from fedrecgel.draws import Draws
 from fedrecgel.engine.base import Measured, Trained, measured
 from fedrecgel.engine.chunks import Chunk, blocks_of, chunks_of
 from fedrecgel.engine.economies import footprint, has_kernel
 from fedrecgel.engine.gate import GateSettings, check_declared, form_of, nobodys_upload, sift
+from fedrecgel.engine.ranking import Ranking
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.engine.uplink import Simulated, Uplink
 from fedrecgel.errors import RunError
-from fedrecgel.evaluation.ranking import Ranks, TieRule, rank_against
+from fedrecgel.evaluation.coverage import Coverage, Shown
+from fedrecgel.evaluation.ranking import Ranks, TieRule
 from fedrecgel.methods.base import ClientResult, Download, Method, Problem, Server, Upload
 from fedrecgel.models.kernels import allow_kernels
 from fedrecgel.models.kernels.compiler import usable
@@ -213,70 +211,46 @@ class LocalEngine:
         """From ranks: a simulator has them all."""
         return measured(self.ranks(server, held_out, against), ks, ties)
 
-    def ranks(self, server: Server, held_out: str, against: str) -> Ranks:
-        """Rank every client's held-out item; clients without a validation item are left out."""
+    def ranks(self, server: Server, held_out: str, against: str, lists: Coverage | None = None) -> Ranks:
+        """Rank every client's held-out items; clients without any are left out. `lists` counts what they are shown."""
         everyone = self.ranked(held_out)
-        return self.ranks_with(self.method.broadcast(server, everyone), held_out, against)
+        return self.ranks_with(self.method.broadcast(server, everyone), held_out, against, lists)
 
     def ranked(self, held_out: str) -> Ids:
-        """The clients that have such a held-out item."""
-        return torch.from_numpy(np.flatnonzero(self._held_out(held_out)[0] != NO_ITEM))
-
-    def _held_out(self, held_out: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-        """Each client's item, and what it is ranked against."""
-        split = self.federation.split
-        if held_out == "test":
-            return split.test, split.candidates
-        if split.validation is None or split.validation_candidates is None:
-            raise ValueError("this split has no validation items")
-        return split.validation, split.validation_candidates
+        """The clients that have such held-out items."""
+        return torch.from_numpy(Ranking.of(self.federation.split, held_out, "candidates").clients)
 
     @one_thread()
-    def ranks_with(self, down: Download, held_out: str, against: str) -> Ranks:
+    def ranks_with(self, down: Download, held_out: str, against: str, lists: Coverage | None = None) -> Ranks:
         """Rank with what those clients received."""
-        split = self.federation.split
-        (test, candidates), everyone = self._held_out(held_out), self.ranked(held_out).numpy()
-        per_client = split.n_items if against == "catalogue" else candidates.shape[1] + 1
+        ranking = Ranking.of(self.federation.split, held_out, against)
+        everyone = ranking.clients
         blocks = 8 if self.accelerated else 1  # a kernel cuts them into small ones itself
-        size = max(1, blocks * self.settings.chunk_scores // per_client)
+        size = max(1, blocks * self.settings.chunk_scores // ranking.n_scores)
         down = self.devices.open_download(down)
 
         # Written in place: small results left between the large blocks would keep the allocator from reusing them.
-        ranks = Ranks(*torch.empty(2, len(everyone), dtype=torch.int64))
+        ranks = ranking.blank()
+        place = ranks.ptr if ranks.ptr is not None else torch.arange(len(everyone) + 1)
 
-        def rank_block(start: int) -> None:
+        def rank_block(start: int) -> list[Shown]:
             users = everyone[start : start + size]
-            if against == "catalogue":
-                items = torch.arange(split.n_items).expand(len(users), -1)
-            else:
-                others = np.sort(candidates[users], axis=1)  # neighbours in the table are found faster
-                items = torch.from_numpy(np.concatenate([test[users, None], others], axis=1).astype(np.int64))
-            ids = torch.from_numpy(users)
+            items, ids = ranking.items(users), torch.from_numpy(users)
             received, history = down.of(slice(start, start + size)), self.federation.history(ids)
             with allow_kernels(self.accelerated):
                 scores = self.method.score(
                     self.store.look(ids), received, history, items.to(self.federation.device)
                 ).cpu()
-            if against == "catalogue":
-                target = torch.from_numpy(test[users])[:, None]
-                unseen = scores.masked_fill(self._observed(users), -torch.inf).scatter(1, target, -torch.inf)
-                found = rank_against(scores.gather(1, target)[:, 0], unseen)
-            else:
-                found = rank_against(scores[:, 0], scores[:, 1:])
-            ranks.above[start : start + size] = found.above
-            ranks.tied[start : start + size] = found.tied
+            found = ranking.rank(users, scores)
+            here = slice(int(place[start]), int(place[start + len(users)]))
+            ranks.above[here] = found.above
+            ranks.tied[here] = found.tied
+            return [] if lists is None else lists.shown(scores, ranking.left_out(users))
 
-        for _ in self._in_order(rank_block, range(0, len(everyone), size)):
-            pass
+        for shown in self._in_order(rank_block, range(0, len(everyone), size)):
+            if lists is not None:
+                lists.add(shown)
         return ranks
-
-    def _observed(self, users: npt.NDArray[np.int64]) -> Bool[Tensor, "C n"]:
-        """True for every item a client has touched: these are not recommended again."""
-        observed = self.federation.split.observed
-        owner, at = observed.flat(users)
-        mask = torch.zeros(len(users), observed.n_items, dtype=torch.bool)
-        mask[torch.from_numpy(owner), torch.from_numpy(observed.items[at]).long()] = True
-        return mask
 
 
 @cache

@@ -1,7 +1,8 @@
-"""Metrics of the held-out item's rank. A new one is one function and one line in METRICS.
+"""Metrics of held-out items' ranks. A new one is one function and one line in METRICS.
 
 A metric says what a client gains if its held-out item has rank 1, 2, …, as a fraction. Ties are counted here, the same
-for all: the gain of a client is the mean over the ranks that its ties leave equally likely.
+for all: the gain of a client is the mean over the ranks that its ties leave equally likely. Of several held-out items
+`Metric.several` makes one number; see `evaluation/several.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from fedrecgel.evaluation.ranking import Ranks, TieRule
+from fedrecgel.evaluation.several import Levels, levels_of, of_all, of_first, of_ideal, of_precision, running_sum
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,10 @@ class Metric:
     """Of ranks [r] in float64 and, if its name ends in @K, of the cut-off K: for each rank a value between 0 and 1."""
     in_tables: bool = True
     """Whether tables and curves of experiments show it; run folders have every metric."""
+    several: Callable[[Levels, Tensor], Tensor] = of_first
+    """What several held-out items of a client gain together; by default what the first of them does."""
+    alone: bool = True
+    """Whether it says something of a single held-out item that no other metric does."""
 
 
 def hit(rank: Float[Tensor, " r"], k: int) -> Bool[Tensor, " r"]:
@@ -41,17 +47,25 @@ def reciprocal_rank(rank: Float[Tensor, " r"]) -> Float[Tensor, " r"]:
     return 1 / rank
 
 
+def precision_share(rank: Float[Tensor, " r"], k: int) -> Float[Tensor, " r"]:
+    """MAP@K with one relevant item: 1 / rank among the first K."""
+    return torch.where(rank <= k, 1 / rank, 0)
+
+
 METRICS: dict[str, Metric] = {
     "HR@K": Metric(hit),
-    "NDCG@K": Metric(discounted_gain),
+    "NDCG@K": Metric(discounted_gain, several=of_ideal),
+    "Recall@K": Metric(hit, in_tables=False, several=of_all, alone=False),
+    "MAP@K": Metric(precision_share, in_tables=False, several=of_precision, alone=False),
     "MRR": Metric(reciprocal_rank, in_tables=False),
 }
 """By name; a name that ends in @K stands for one metric per cut-off."""
 
 
 def metric_names(ks: Sequence[int], *, in_tables: bool = False) -> list[str]:
-    """The metrics with these cut-offs, in the order of files and tables; or only those that tables show."""
-    return list(_expand({name: own for name, own in METRICS.items() if own.in_tables or not in_tables}, ks))
+    """The metrics of one held-out item with these cut-offs, in the order of files; or only those that tables show."""
+    shown = {name: own for name, own in METRICS.items() if own.alone and (own.in_tables or not in_tables)}
+    return list(_expand(shown, ks))
 
 
 def is_metric(name: str) -> bool:
@@ -70,6 +84,8 @@ def client_metrics(
     ranks: Ranks, ks: Sequence[int] = (5, 10), ties: TieRule = "expected"
 ) -> dict[str, Float[Tensor, " C"]]:
     """Every metric of each client, in float64."""
+    if ranks.ptr is not None:
+        return _several_metrics(levels_of(ranks, ties), ks)
     first = ranks.above  # ranks first + 1 … last are equally likely
     last = ranks.above + ranks.tied + 1
     if ties == "pessimistic":
@@ -77,10 +93,17 @@ def client_metrics(
     positions = torch.arange(1, int(last.max()) + 1, dtype=torch.float64, device=first.device)
     spread = (last - first).double()
     found = {}
-    for name, (metric, cut) in _expand(METRICS, ks).items():
-        total = _running_sum(metric.gain(positions, *cut).double())
+    alone = {name: metric for name, metric in METRICS.items() if metric.alone}
+    for name, (metric, cut) in _expand(alone, ks).items():
+        total = running_sum(metric.gain(positions, *cut).double())
         found[name] = (total[last] - total[first]) / spread
     return found
+
+
+def _several_metrics(levels: Levels, ks: Sequence[int]) -> dict[str, Float[Tensor, " C"]]:
+    positions = torch.arange(1, levels.last + 1, dtype=torch.float64)
+    every = _expand(METRICS, ks).items()
+    return {name: metric.several(levels, metric.gain(positions, *cut).double()) for name, (metric, cut) in every}
 
 
 def _expand(metrics: Mapping[str, Metric], ks: Sequence[int]) -> dict[str, tuple[Metric, tuple[int, ...]]]:
@@ -90,8 +113,3 @@ def _expand(metrics: Mapping[str, Metric], ks: Sequence[int]) -> dict[str, tuple
         f"{stem}@{k}": (own, (k,)) for k in sorted(ks) for stem, own in cut.items()
     }
     return found | {name: (own, ()) for name, own in metrics.items() if not name.endswith("@K")}
-
-
-def _running_sum(values: Float[Tensor, " r"]) -> Float[Tensor, " s"]:
-    """Entry i is the sum of the first i values."""
-    return torch.cat([values.new_zeros(1), values.cumsum(0)])

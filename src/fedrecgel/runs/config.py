@@ -30,6 +30,8 @@ from fedrecgel.methods import Method, find_method, full_name, method_label
 from fedrecgel.methods.outside import SESSION
 from fedrecgel.storage import read_toml
 
+AS_BEFORE = {("split", "kind"): "leave-one-out"}
+"""Settings that config.toml leaves out at these values, so that runs of earlier versions stay the same runs."""
 RETIRED = {"faults": {"dropout": 0.0, "host_of": 0, "seconds": 0.0}}
 """Sections that older run folders hold, at the values at which they meant nothing."""
 IN_EVERY_RUN = CHANNELS["bfv"].sections()
@@ -135,7 +137,11 @@ class Config:
         sections = {name: asdict(values) for name, values in {**own, **self.channels}.items()}
         sections["method"] = {"name": self.method.name, "variant": self.method.variant, **asdict(self.method.build())}
         return {
-            name: {key: list(v) if isinstance(v, tuple) else v for key, v in values.items() if v is not None}
+            name: {
+                key: list(v) if isinstance(v, tuple) else v
+                for key, v in values.items()
+                if v is not None and AS_BEFORE.get((name, key)) != v
+            }
             for name, values in sections.items()
         }
 
@@ -244,6 +250,8 @@ def _check(config: Config) -> Config:
     if config.evaluation.selection == "validation":
         config = replace(config, split=replace(config.split, validation=True))
     if config.run.engine == "flower":
+        if config.split.kind != "leave-one-out":
+            raise ConfigError(f"Engine 'flower' needs split.kind = 'leave-one-out'. Found '{config.split.kind}'.")
         on_nodes = [name for name, kind in CHANNELS.items() if kind.on_nodes]
         for key, possible in (("device", ["cpu"]), ("channel", on_nodes)):
             if (found := getattr(config.run, key)) not in possible:

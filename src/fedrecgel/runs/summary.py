@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fedrecgel.channels.base import Plain, Preparation
+from fedrecgel.data.split import Split
 from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.methods import method_label
 from fedrecgel.runs.health import health_of
@@ -37,6 +38,7 @@ def summarise(
     line = next(entry for entry in history if entry["round"] == reported)
     refused = sum((Counter(entry.get("refused", {})) for entry in history), Counter[str]())
     leaky = config.sampling.exclude_heldout_from_negatives
+    tested = _held_out(split).get("tested_users", split.n_users)
     return {
         "run": training.fingerprint,
         "dataset": config.data.name,
@@ -46,7 +48,7 @@ def summarise(
         "rounds": config.run.rounds,
         "data": {"users": split.n_users, "items": split.n_items, "interactions": len(split.interactions)},
         "protocol": {
-            "split": "leave-one-out",
+            "split": split.settings.kind,
             "ties": split.tie_rule,
             "candidates": split.settings.candidates,
             "equal_scores": config.evaluation.ties,
@@ -54,11 +56,14 @@ def summarise(
             "selection": config.evaluation.selection,
             "selected_round": reported,
             "fingerprint": split.fingerprint,
+            **_held_out(split),
         },
         "metrics": {name: value for name, value in line.items() if is_metric(name)},
         "metrics_full": full,
         "reference": {"popularity": reference["candidates"]} if reference else {},
         "reference_full": {"popularity": reference.get("catalogue")} if reference else {},
+        "coverage": training.coverage,
+        "reference_coverage": {"popularity": reference["coverage"]} if "coverage" in reference else {},
         "seconds": {
             "train": sum(entry["seconds_train"] for entry in history),
             "evaluate": sum(entry["seconds_evaluate"] for entry in history) + seconds_full,
@@ -86,7 +91,8 @@ def summarise(
         },
         "warnings": [
             *warnings_of(training),
-            *health_of(history, reported, split.n_users, f"HR@{max(config.evaluation.ks)}"),
+            *health_of(history, reported, tested, f"HR@{max(config.evaluation.ks)}"),
+            *split.notes,
         ],
         "versions": {
             "fedrecgel": version("fedrecgel"),
@@ -115,6 +121,14 @@ UNJUDGED = (
     "Behind masks no answer of a node can be compared with others: gate.max_norm holds on the nodes themselves, and "
     "the server refuses sums beyond clients x fixed_point.largest only."
 )
+
+
+def _held_out(split: Split) -> dict[str, int]:
+    """How many items of how many users are tested, where that is not one of each."""
+    if not split.several:
+        return {}
+    held_out = split.held_out("test")
+    return {"tested_users": int((held_out.sizes > 0).sum()), "tested_items": len(held_out.items)}
 
 
 def warnings_of(training: Training) -> list[str]:

@@ -13,14 +13,17 @@ import torch
 
 from fedrecgel.channels.registry import check_channel
 from fedrecgel.data.load import load_data
-from fedrecgel.data.split import Split, leave_one_out
+from fedrecgel.data.protocols import make_split
+from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
-from fedrecgel.engine.base import Measured
+from fedrecgel.engine.base import Measured, measured
 from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
 from fedrecgel.engine.local import LocalEngine
 from fedrecgel.engine.run import Round, run
 from fedrecgel.errors import RunError, RunFolderError
+from fedrecgel.evaluation.coverage import Coverage
 from fedrecgel.evaluation.metrics import is_metric
+from fedrecgel.evaluation.ranking import Ranks
 from fedrecgel.methods.base import Problem, Server
 from fedrecgel.models.kernels import with_kernels
 from fedrecgel.runs.allowed import allowed_rounds
@@ -50,7 +53,7 @@ class Interrupted(Exception):  # noqa: N818 - not an error: the run can be resum
 
 def load_split(config: Config) -> Split:
     """The split a config describes."""
-    return leave_one_out(load_data(config.data), config.split)
+    return make_split(load_data(config.data), config.split)
 
 
 def train_config(
@@ -120,6 +123,8 @@ class Training:
         self._best: Snapshot | None = None  # in memory only when there is no folder to keep it in
         self._measured: dict[tuple[str, str], Measured] = {}
         """Of the current model: nodes are asked for it once."""
+        self.coverage: dict[str, float] | None = None
+        """Of the whole catalogue, since it was last ranked; on nodes lists stay there."""
         self.history: list[Line] = []
         self.seconds_total = time.perf_counter() - started
 
@@ -193,8 +198,22 @@ class Training:
     def _measure(self, held_out: str, against: str) -> Measured:
         settings, asked = self.config.evaluation, (held_out, against)
         if asked not in self._measured:
-            self._measured[asked] = self.engine.measure(self.server, held_out, against, settings.ks, settings.ties)
+            here = isinstance(self.engine, LocalEngine)
+            self._measured[asked] = (
+                measured(self._rank(held_out, against), settings.ks, settings.ties)
+                if here
+                else self.engine.measure(self.server, held_out, against, settings.ks, settings.ties)
+            )
         return self._measured[asked]
+
+    def _rank(self, held_out: str, against: str) -> Ranks:
+        """Ask the engine; where the clients are here, count what the whole catalogue's lists show, too."""
+        if not (isinstance(self.engine, LocalEngine) and against == "catalogue"):
+            return self.engine.ranks(self.server, held_out, against)
+        lists = Coverage(self.split.n_items, self.config.evaluation.ks)
+        ranks = self.engine.ranks(self.server, held_out, against, lists)
+        self.coverage = lists.result()
+        return ranks
 
     def _select(self, line: Line) -> None:
         """Keep a copy of the best model so far, by HR at the largest K; the earliest wins a draw."""
@@ -300,4 +319,6 @@ class Training:
         found = {"candidates": {name: last[name] for name in last if is_metric(name)}}
         if self.config.evaluation.full:
             found["catalogue"] = reference.evaluate("test", "catalogue")
+        if reference.coverage is not None:
+            found["coverage"] = reference.coverage
         return found

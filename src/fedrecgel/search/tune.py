@@ -48,6 +48,8 @@ def without_test(split: Split) -> Split:
         candidates=split.validation_candidates,
         validation=None,
         validation_candidates=None,
+        test_ptr=split.validation_ptr,
+        validation_ptr=None,
     )
 
 

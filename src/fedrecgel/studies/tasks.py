@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from fedrecgel.data.load import DataSettings, load_data
-from fedrecgel.data.split import Split, SplitSettings, leave_one_out
+from fedrecgel.data.protocols import make_split
+from fedrecgel.data.split import Split, SplitSettings
 from fedrecgel.runs.config import Config
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.result import Result, open_run
@@ -36,7 +37,7 @@ class Task(Protocol):
 @lru_cache(maxsize=1)
 def split_of(data: DataSettings, settings: SplitSettings) -> Split:
     """The split of these settings; the tasks of one data set follow each other, so one is kept."""
-    return leave_one_out(load_data(data), settings)
+    return make_split(load_data(data), settings)
 
 
 @lru_cache(maxsize=1)

@@ -40,9 +40,12 @@ class Generalisation:
 
 
 def generalisation_of(result: Result, split: Split) -> Generalisation | None:
-    """Compare losses; None for a method that does not minimise this cross-entropy with one model for all."""
+    """Compare losses; None for a method that does not minimise this cross-entropy with one model for all.
+
+    None, too, where users have any number of held-out items: the gap is defined with one for each.
+    """
     method = result.config.method.build()
-    if not isinstance(method, FedNCF):
+    if split.several or not isinstance(method, FedNCF):
         return None
     bound = None
     if isinstance(method, FedRecGEL) and min(method.rho_co, method.rho_ur) > 0:

@@ -103,7 +103,13 @@ def facts_of(split: Split) -> dict[str, Any]:
 
 
 def write_shards(split: Split, folder: Path, n_nodes: int) -> list[Path]:
-    """Deal all users out to so many folders, in blocks of neighbouring numbers."""
+    """Deal all users out to so many folders, in blocks of neighbouring numbers.
+
+    Raises:
+        DataError: users have several held-out items: the letters of nodes have room for one.
+    """
+    if split.several:
+        raise DataError(f"On nodes split.kind should be leave-one-out. Found {split.settings.kind}.")
     places = []
     for number, users in enumerate(np.array_split(np.arange(split.n_users), n_nodes)):
         place = folder / f"node-{number}"
