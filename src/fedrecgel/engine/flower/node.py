@@ -181,7 +181,7 @@ def _train(
     method, channel, asked = engine.method, engine.channel, letter.tensors["ids"]
     setup = _setup(method, engine.federation.n_items, letter)
     participant = int(asked.min())
-    secrets = {}
+    secrets: dict[int, bytes] = {}
     if steps is not None:
         setup, secrets = steps.cover(engine.devices)
     elif channel.prepares == Preparation.EXCHANGE:
