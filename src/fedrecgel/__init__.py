@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from fedrecgel.methods import METHODS
     from fedrecgel.methods.base import Method
     from fedrecgel.runs.api import train
-    from fedrecgel.runs.result import Recommendation, Result
+    from fedrecgel.runs.recommend import Recommendation
+    from fedrecgel.runs.result import Result
     from fedrecgel.runs.result import open_run as open  # noqa: A004 - read as fedrecgel.open
 else:
     _PLACES = {
         "METHODS": ("methods", "METHODS"),
         "Interactions": ("data.interactions", "Interactions"),
         "Method": ("methods.base", "Method"),
-        "Recommendation": ("runs.result", "Recommendation"),
+        "Recommendation": ("runs.recommend", "Recommendation"),
         "Result": ("runs.result", "Result"),
         "Split": ("data.split", "Split"),
         "load": ("data.load", "load"),

@@ -3,6 +3,7 @@
 - a batch of C clients equals C batches of one, in training and in scoring: nothing mixes clients;
 - padding changes nothing;
 - the order in which uploads arrive changes nothing;
+- a newcomer is folded in the same whoever is folded in beside it, or the method says that it cannot;
 - only the names in `leaves_device` leave it;
 - stopping and going on from saved tensors equals not stopping;
 - it learns a checkerboard: even users like even items, odd users odd ones.
@@ -23,19 +24,22 @@ from torch.nn.functional import pad
 
 from fedrecgel.channels.base import Plain
 from fedrecgel.channels.sums import add_up
-from fedrecgel.data.federation import ClientBatch, Federation
+from fedrecgel.data.federation import ClientBatch, Federation, Newcomers
 from fedrecgel.data.interactions import Interactions
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
 from fedrecgel.engine.local import LocalEngine
 from fedrecgel.engine.run import run
 from fedrecgel.engine.store import ClientStore
+from fedrecgel.errors import ConfigError
 from fedrecgel.methods.base import ClientResult, Download, Method, Problem, Server
 from fedrecgel.tables import State
 from fedrecgel.tensors import Factors, Summed, Tensors, copy
 
 TOLERANCE = 1e-10
 """Relative, in float64: room for another order of summation, not for a mistake."""
+NEWCOMERS, BETTER_THAN_CHANCE = 20, 0.6
+"""Users of the checkerboard who are folded in, and the share that must be told apart: shared parts may hold little."""
 
 
 def check_method(method: Method, *, learns: bool = True, rounds: int = 60) -> None:
@@ -50,6 +54,7 @@ def check_method(method: Method, *, learns: bool = True, rounds: int = 60) -> No
     check_scores_apart(method)
     check_padding_invariance(method)
     check_upload_order(method)
+    check_fold_in(method)
     check_only_sends_leaves(method)
     check_secrets(method)
     check_resuming(method)
@@ -110,6 +115,36 @@ def check_upload_order(method: Method) -> None:
         _same(seen[0], seen[1], "what clients receive after uploads in another order")
 
 
+def check_fold_in(method: Method) -> None:
+    """Newcomers folded in together equal each alone, the shared part stays as it is, and they can be scored.
+
+    A method that raises ConfigError has said that it cannot.
+    """
+    setting = _Setting(method)
+    trained = list(run(method, setting.engine, setting.server, method.rounds or 1, setting.draws))[-1].server
+    last = Server(copy(trained.shared))  # all that a finished run keeps
+    rows, draws = setting.split.train, setting.draws.part("fold-in")
+    own = Newcomers(rows, dtype=torch.float64)
+
+    def fold_in(ids: Tensor) -> tuple[Tensors, Tensor]:
+        down = method.welcome(last, len(ids))
+        private = method.fold_in(setting.problem, down, own, ids, draws)
+        catalogue = torch.arange(rows.n_items).expand(len(ids), -1)
+        scores = method.score(private, down, own.history(ids), catalogue)
+        return _whole(private.of(slice(None))), scores
+
+    try:
+        together, scores = fold_in(torch.arange(3))
+    except ConfigError:
+        return
+    for row in range(3):
+        alone, own_scores = fold_in(torch.tensor([row]))
+        part = {name: value[row : row + 1] for name, value in together.items()}
+        _same(part, alone, f"private part of newcomer {row} folded in alone")
+        _same({"scores": scores[row]}, {"scores": own_scores[0]}, f"newcomer {row} scored alone")
+    _same(last.shared, trained.shared, "server after newcomers were folded in")
+
+
 def check_only_sends_leaves(method: Method) -> None:
     """Uploads carry only declared names."""
     names, declared = set[str](), method.leaves_device()
@@ -153,7 +188,7 @@ def check_resuming(method: Method) -> None:
 
 
 def check_checkerboard(method: Method, rounds: int) -> None:
-    """Unseen items of the own colour score above those of the other for nine users in ten."""
+    """Unseen items of the own colour score above those of the other for nine users in ten, and for newcomers."""
     users, items = np.meshgrid(np.arange(40), np.arange(120), indexing="ij")
     own = (users + items) % 2 == 0
     shown = own & (np.random.default_rng(0).random(own.shape) < 0.6)
@@ -169,6 +204,16 @@ def check_checkerboard(method: Method, rounds: int) -> None:
     same, unseen = torch.from_numpy(own), torch.from_numpy(~shown)
     right = _mean_where(scores, same & unseen) > _mean_where(scores, ~same & unseen)
     assert right.double().mean() >= 0.9, f"the checkerboard is learnt for {right.double().mean():.0%} of users only"
+    ids = everyone[:NEWCOMERS]
+    try:
+        down = method.welcome(Server(server.shared), len(ids))
+    except ConfigError:
+        return
+    fresh = Newcomers(split.train, dtype=torch.float64)
+    private = method.fold_in(setting.problem, down, fresh, ids, setting.draws.part("fold-in"))
+    scores = method.score(private, down, fresh.history(ids), catalogue[ids])
+    right = _mean_where(scores, (same & unseen)[ids]) > _mean_where(scores, (~same & unseen)[ids])
+    assert right.double().mean() >= BETTER_THAN_CHANCE, f"fold-in is right for {right.double().mean():.0%} only"
 
 
 class _Setting:
@@ -176,11 +221,11 @@ class _Setting:
 
     def __init__(self, method: Method, split: Split | None = None, secret: bytes = b"") -> None:
         self.method, self.draws, self.split = method, Draws(11, secret), split or _random_split()
-        problem = Problem(self.split.n_users, self.split.n_items, torch.float64)
-        store = ClientStore(method, problem, self.draws)
+        self.problem = Problem(self.split.n_users, self.split.n_items, torch.float64)
+        store = ClientStore(method, self.problem, self.draws)
         federation = Federation(self.split, dtype=torch.float64)
         self.engine = LocalEngine(method, federation, Plain(), store, self.draws)
-        self.server: Server = method.init_server(problem, self.draws.public)
+        self.server: Server = method.init_server(self.problem, self.draws.public)
         self.round = 0
 
     def advance(self) -> None:

@@ -26,9 +26,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_one_user_for_people_and_for_programs(run: Path, capsys: Capture) -> None:
     expected = fedrecgel.open(run).recommend("u3", k=4)
     assert main(["recommend", str(run), "--user", "u3", "-k", "4", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+    (printed,) = json.loads(capsys.readouterr().out)
     assert printed["user"] == "u3"
-    assert [(row["rank"], row["item"], row["score"]) for row in printed["recommendations"]] == [
+    assert [(row["rank"], row["item"], row["score"]) for row in printed["items"]] == [
         (rank, best.item, best.score) for rank, best in enumerate(expected, 1)
     ]
     assert main(["recommend", str(run), "--user", "u3", "-k", "4"]) == 0
@@ -94,7 +94,7 @@ def test_stopped_by_ctrl_c_and_continued(
         (["--user", "u3", "-o", "x.csv"], "-o is the file of --all"),
         (["--all"], "Name it with -o FILE.parquet"),
         (["--all", "-o", "x.json"], "-o should end with .parquet or .csv. Found 'x.json'."),
-        (["--all", "-o", "x.csv", "--json"], "--json prints the recommendations of one --user"),
+        (["--all", "-o", "x.csv", "--json"], "--json prints the recommendations of one user"),
     ],
 )
 def test_wrong_input_is_one_clear_sentence(words: list[str], message: str, run: Path, capsys: Capture) -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import sys
 import textwrap
+import warnings
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from itertools import pairwise
 from pathlib import Path
@@ -69,6 +73,18 @@ def config_of(args: Namespace) -> Config:
     given += [parse_assignment(text) for text in getattr(args, "assignments", [])]
     path = getattr(args, "config", None)
     return read_config(Path(path) if path else None, given)
+
+
+@contextmanager
+def warnings_as_sentences() -> Iterator[None]:
+    """Print what is warned of inside as people read it, on stderr."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            yield
+        finally:
+            for text in dict.fromkeys(str(warning.message) for warning in caught):
+                print(text, file=sys.stderr)
 
 
 def field_docs(kind: type) -> dict[str, str]:

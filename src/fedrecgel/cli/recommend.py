@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedrecgel.cli.common import INTERRUPTED
+from fedrecgel.cli.common import INTERRUPTED, warnings_as_sentences
 from fedrecgel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,9 +28,12 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("folder", metavar="RUN", help="folder of a finished run")
     whom = parser.add_mutually_exclusive_group(required=True)
     whom.add_argument("--user", metavar="ID", help="print recommendations for this user")
+    whom.add_argument(
+        "--history", metavar="ID,ID,...", help="print recommendations for somebody with these items, oldest first"
+    )
     whom.add_argument("--all", action="store_true", help="write recommendations for every user to FILE")
     parser.add_argument("-k", type=int, default=10, metavar="N", help="items per user (default 10)")
-    parser.add_argument("--json", action="store_true", help="with --user: print one JSON document")
+    parser.add_argument("--json", action="store_true", help="with --user or --history: print one JSON document")
     parser.add_argument(
         "-o", dest="output", metavar="FILE", help="with --all: .parquet or .csv with columns user, rank, item, score"
     )
@@ -42,20 +45,24 @@ def run_recommend(args: Namespace) -> int:
     if args.all and args.output is None:
         raise ConfigError("--all writes a file. Name it with -o FILE.parquet or -o FILE.csv.")
     if args.all and args.json:
-        raise ConfigError("--json prints the recommendations of one --user. Leave it out with --all.")
+        raise ConfigError("--json prints the recommendations of one user. Leave it out with --all.")
     if not args.all and args.output is not None:
-        raise ConfigError("-o is the file of --all. Leave it out with --user, or take --json and redirect.")
+        raise ConfigError("-o is the file of --all. Leave it out for one user, or take --json and redirect.")
     if args.all:
         return _write_all(args.folder, Path(args.output), args.k)
     from fedrecgel.runs.recommend import user_number  # here, because it imports torch
     from fedrecgel.runs.result import open_run
 
-    result = open_run(args.folder)
-    found = result.recommend(args.user, args.k)
+    with warnings_as_sentences():
+        result = open_run(args.folder)
+        if args.history is not None:
+            items = [item.strip() for item in args.history.split(",") if item.strip()]
+            user, found = None, result.recommend(history=items, k=args.k)
+        else:
+            user, found = result.user_ids[user_number(result, args.user)], result.recommend(args.user, args.k)
     if args.json:
-        rows = [{"rank": rank, "item": best.item, "score": best.score} for rank, best in enumerate(found, 1)]
-        user = result.user_ids[user_number(result, args.user)]
-        print(json.dumps({"user": user, "recommendations": rows}, indent=1))
+        rows = [{"item": best.item, "score": best.score, "rank": rank} for rank, best in enumerate(found, 1)]
+        print(json.dumps([{"user": user, "items": rows}], indent=1, ensure_ascii=False))
         return 0
     width = max(len("item"), *(len(str(best.item)) for best in found))
     print(f"rank  {'item':<{width}}  {'score':>10}")

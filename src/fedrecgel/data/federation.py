@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -115,20 +116,32 @@ class ClientBatch:
         return torch.zeros_like(self.rows, dtype=self.labels.dtype).scatter_add_(1, self.slots, weights)
 
 
-@dataclass(frozen=True, eq=False)
-class Federation:
-    """Every client's training data, for a simulator or for the users a node hosts."""
+class Sampler(ABC):
+    """Draws what devices train on from their own rows."""
 
-    split: Split
-    settings: SamplingSettings = field(default_factory=SamplingSettings)
-    dtype: torch.dtype = torch.float32
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    _avoided: ItemSets = field(init=False, repr=False)
-    """Items never drawn as negatives."""
+    settings: SamplingSettings
+    dtype: torch.dtype
+    device: torch.device
 
-    def __post_init__(self) -> None:
-        leaky = self.settings.exclude_heldout_from_negatives
-        object.__setattr__(self, "_avoided", self.split.observed if leaky else self.split.train)
+    @property
+    @abstractmethod
+    def train(self) -> ItemSets:
+        """The own rows of each device."""
+
+    @property
+    def avoided(self) -> ItemSets:
+        """Items never drawn as negatives."""
+        return self.train
+
+    @property
+    def n_clients(self) -> int:
+        """Number of users."""
+        return self.train.n_users
+
+    @property
+    def n_items(self) -> int:
+        """Size of the catalogue."""
+        return self.train.n_items
 
     def check_negatives(self) -> None:
         """Refuse data of which negatives cannot be drawn.
@@ -136,31 +149,21 @@ class Federation:
         Raises:
             DataError: a user has touched too many of the items.
         """
-        free = self.split.n_items - int(np.diff(self._avoided.ptr).max())
+        free = self.n_items - int(np.diff(self.avoided.ptr).max())
         if free < self.settings.negatives:
             raise DataError(
                 f"Drawing {self.settings.negatives} distinct negatives needs as many items a user has not touched. "
                 f"Found {free} for the most active user. Lower sampling.negatives or use a larger catalogue."
             )
 
-    @property
-    def n_clients(self) -> int:
-        """Number of users."""
-        return self.split.n_users
-
-    @property
-    def n_items(self) -> int:
-        """Size of the catalogue."""
-        return self.split.n_items
-
     def history(self, ids: Ids) -> History:
         """What these clients' devices know of themselves."""
-        return History(self.split.train, ids, self.device)
+        return History(self.train, ids, self.device)
 
     def n_examples(self, ids: Ids, *, negatives: bool = True) -> Int[Tensor, " C"]:
         """|S_u| of each client: known before anything is drawn."""
-        train, users = self.split.train, ids.numpy()
-        positives = train.n_rows(users) if self.settings.repeats else train.sizes(users)
+        users = ids.numpy()
+        positives = self.train.n_rows(users) if self.settings.repeats else self.train.sizes(users)
         return torch.from_numpy(positives * (1 + self.settings.negatives * negatives))
 
     def batch(self, ids: Ids, round: int, draws: Draws, *, negatives: bool = True) -> ClientBatch:
@@ -169,7 +172,7 @@ class Federation:
 
     def examples(self, ids: Ids, round: int, draws: Draws, *, negatives: bool = True) -> Examples:
         """Draw this round's examples of many clients at once; without negatives, their own items alone."""
-        train, k = self.split.train, self.settings.negatives * negatives
+        train, k = self.train, self.settings.negatives * negatives
         users = ids.numpy()
         drawn = round if self.settings.redraw else 0
         owner, at = train.flat(users)
@@ -180,7 +183,7 @@ class Federation:
         shuffled = np.lexsort((draws.uniform("order", drawn, client, nth), owner))
         at, nth = at[shuffled], nth[shuffled]  # owners and clients are sorted already
         numbers = nth[:, None] * k + np.arange(k)[None, :]
-        others = self._avoided.outside(client, draws.uniform("negatives", drawn, client[:, None], numbers))
+        others = self.avoided.outside(client, draws.uniform("negatives", drawn, client[:, None], numbers))
         items = np.concatenate([train.items[at][:, None], others], axis=1).reshape(-1)
         counts = np.concatenate([train.counts[at][:, None], np.zeros_like(others)], axis=1).reshape(-1)
         keys = np.repeat(owner, 1 + k) * self.n_items + items
@@ -199,6 +202,45 @@ class Federation:
             dtype=self.dtype,
             device=self.device,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Federation(Sampler):
+    """Every client's training data, for a simulator or for the users a node hosts."""
+
+    split: Split
+    settings: SamplingSettings = field(default_factory=SamplingSettings)
+    dtype: torch.dtype = torch.float32
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def train(self) -> ItemSets:
+        """Training rows."""
+        return self.split.train
+
+    @property
+    def avoided(self) -> ItemSets:
+        """Training items; those held out, too, where the leaky rule is asked for."""
+        return self.split.observed if self.settings.exclude_heldout_from_negatives else self.split.train
+
+    def batch(self, ids: Ids, round: int, draws: Draws, *, negatives: bool = True) -> ClientBatch:
+        """This round's examples of some of the federation's clients."""
+        return super().batch(ids, round, draws, negatives=negatives)
+
+
+@dataclass(frozen=True, eq=False)
+class Newcomers(Sampler):
+    """Devices that never took part: they have their own rows, and nothing is held out."""
+
+    rows: ItemSets
+    settings: SamplingSettings = field(default_factory=SamplingSettings)
+    dtype: torch.dtype = torch.float32
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def train(self) -> ItemSets:
+        """All of them."""
+        return self.rows
 
 
 @dataclass(frozen=True, eq=False)

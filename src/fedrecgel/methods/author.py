@@ -1,6 +1,6 @@
 """Everything the author of a method needs, in one import: `from fedrecgel.methods import author as fed`."""
 
-from fedrecgel.data.federation import ClientBatch
+from fedrecgel.data.federation import ClientBatch, Sampler
 from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import (
@@ -43,6 +43,7 @@ __all__ = [
     "Problem",
     "Radius",
     "Rate",
+    "Sampler",
     "Server",
     "Size",
     "StackedTable",

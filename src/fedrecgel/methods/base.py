@@ -18,9 +18,10 @@ from jaxtyping import Float, Int
 from msgspec import Meta
 from torch import Tensor
 
-from fedrecgel.data.federation import ClientBatch
+from fedrecgel.data.federation import ClientBatch, Sampler
 from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
+from fedrecgel.errors import ConfigError
 from fedrecgel.tables import Index, ItemTable, State
 from fedrecgel.tensors import Factors, Ids, Summed, Tensors, n_bytes
 
@@ -197,6 +198,11 @@ class Method(ABC):
         return None
 
     @property
+    def fold_in_rounds(self) -> int:
+        """Local rounds in which a newcomer learns its private part; 0 where there is none."""
+        return 10
+
+    @property
     def smallest_cohort(self) -> int:
         """Clients that a sum must cover to hide each of them, as far as the method's own formulas tell."""
         return 1
@@ -243,6 +249,39 @@ class Method(ABC):
         self, private: State, down: Download, history: History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         """Scores of items for each client, which knows its own training rows; higher ranks first."""
+
+    def welcome(self, server: Server, n_clients: int) -> Download:
+        """What so many newcomers receive, who never took part: nothing on the server is theirs.
+
+        Raises:
+            ConfigError: the method has nothing for them.
+        """
+        if type(self).broadcast is not Method.broadcast:
+            raise ConfigError(
+                f"{type(self).__name__} sends each client something of its own (`broadcast`), and does not say what a "
+                f"user gets who never took part. Write `{type(self).__name__}.welcome`, or train again with this user."
+            )
+        return Download(server.shared)
+
+    def fold_in(self, problem: Problem, down: Download, own: Sampler, ids: Ids, draws: Draws) -> State:
+        """The private part of newcomers: what their devices learn in a few rounds of which nothing is sent.
+
+        Args:
+            problem: that of the run.
+            down: what `welcome` gave these clients.
+            own: their rows.
+            ids: their numbers in `own`.
+            draws: theirs; a client gets the same whoever is folded in beside it.
+        """
+        private = self.init_clients(problem, ids, draws)
+        for number in range(self.fold_in_rounds):
+            batch = own.batch(ids, number, draws, negatives=self.samples_negatives)
+            private = self.local_round(private, down, batch, number, draws)
+        return private
+
+    def local_round(self, private: State, down: Download, batch: ClientBatch, round: int, draws: Draws) -> State:
+        """A round of `fold_in`; a method may leave out what only uploads need."""
+        return self.client_update(private, down, batch, round, draws).private
 
 
 def local_epochs(

@@ -29,6 +29,7 @@ from msgspec import Meta
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
+from fedrecgel.errors import ConfigError
 from fedrecgel.methods import author as fed
 from fedrecgel.models.contrast import contrast
 from fedrecgel.models.linear import alternate, linear_scores, linear_start
@@ -121,6 +122,17 @@ class CoFedRec(fed.Method):
         labels, groups = {"labels": server.shared["labels"]}, server.shared["groups"]
         tables = {"group": fed.StackedTable(groups, group)} if len(groups) else {}
         return fed.Download(labels, {"group": group}, tables)
+
+    def welcome(self, server: fed.Server, n_clients: int) -> fed.Download:
+        """Nothing: a newcomer would know its own items alone.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(
+            "Method 'cofedrec' cannot recommend to a user who never took part: its server has no item table for all, "
+            "only those of groups. Train again with this user's rows, or choose another method."
+        )
 
     def client_update(
         self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws

@@ -44,6 +44,8 @@ RELEASED: dict[str, object] = {
     "aggregation": "sum",
 }
 """The released code's way of stepping, at a size and a rate for clicks."""
+STRIDES = 8
+"""Steps that a newcomer takes through its examples; one after another takes as many as there are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +139,26 @@ class FedMF(fed.Method):
             user, gradient, loss = self._at_once(private["user"], rows, batch, counts)
         upload = fed.Upload(batch.ids, {}, {"items": self._round(gradient)}, batch.rows, torch.ones_like(loss))
         return fed.ClientResult(fed.State({"user": user}), upload, loss / counts.sum(1).clamp(min=1))
+
+    def local_round(
+        self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
+    ) -> fed.State:
+        """The same walk in strides: each client's examples in `STRIDES` equal parts, one step for each part."""
+        if self.catalogue > 0:
+            return super().local_round(private, down, batch, round, draws)
+        counts = batch.mask if self.examples == "sampled" else batch.mask & (batch.labels > 0)
+        place = torch.arange(counts.shape[1], device=counts.device)
+        part = place * STRIDES // batch.n_examples.clamp(min=1)[:, None]
+        rows, user, labels = down.shared["items"][batch.rows], private["user"], batch.row_labels
+        # times[c, s, k]: how often the examples of stride s show row k
+        times = rows.new_zeros(len(rows), STRIDES * rows.shape[1])
+        at = (part * rows.shape[1] + batch.slots).clamp(max=times.shape[1] - 1)
+        times = times.scatter_add_(1, at, counts.to(rows.dtype)).view(len(rows), STRIDES, rows.shape[1])
+        kept = 1 - 2 * self.lr * self.reg_user * times.sum(2)
+        for stride in range(STRIDES):
+            error = self.walk.slope((rows @ user[:, :, None]).squeeze(2), labels) * times[:, stride]
+            user = kept[:, stride, None] * user - self.lr * (error[:, None] @ rows).squeeze(1)
+        return fed.State({"user": user})
 
     def _over_the_catalogue(
         self,

@@ -132,6 +132,13 @@ class FedNCF(fed.Method):
         found = self.backbone.gradients(shared, private["user"], self.local_loss(batch))
         return fed.ClientResult(self.step_user(private, found.user), self.pack(found, batch), found.loss)
 
+    def local_round(
+        self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
+    ) -> fed.State:
+        """The step of the user vector alone, as the shared part stays as it is."""
+        shared, loss = down.derive(self.backbone.prepare), self.local_loss(batch)
+        return self.step_user(private, self.backbone.gradients(shared, private["user"], loss, of="user").user)
+
     def local_loss(self, batch: fed.ClientBatch) -> LocalLoss:
         """L_S of each client."""
         weights = batch.row_weights(self.chunk if self.reduction == "chunks" else None)

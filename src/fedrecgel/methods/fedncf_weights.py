@@ -131,6 +131,26 @@ class FedNCFWeights(fed.Method):
         changes = {name: own[name] - start for name, start in before.items()}
         return fed.ClientResult(_private(own["user"], moments["user"]), self._pack(changes, batch), loss)
 
+    def local_round(
+        self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
+    ) -> fed.State:
+        """Steps of the user vector alone, as the shared part stays as it is."""
+        rows = {name: down.shared[name][batch.rows] for name in TABLES}
+        network = {name: down.shared[name].expand(len(batch.ids), -1, -1) for name in SHARED - {*TABLES}}
+
+        def logits(own: fed.Tensors) -> Float[Tensor, "C K"]:
+            return self.backbone.logits({**rows, **network, **own})
+
+        def step(
+            state: tuple[Tensor, AdamState], weights: Float[Tensor, "C K"], active: Float[Tensor, " C"]
+        ) -> tuple[tuple[Tensor, AdamState], Float[Tensor, " C"]]:
+            loss, gradients = differentiate(logits, {"user": state[0]}, batch.row_labels, weights)
+            return active_adam(state[0], gradients["user"], state[1], active > 0, self.user_lr), loss
+
+        start = (private["user"], AdamState(private["user_m"], private["user_v"], private["user_steps"]))
+        state, _ = fed.local_epochs(step, start, batch, self.epochs, self.batch_size, round, draws)
+        return _private(*state)
+
     def _pack(self, changes: fed.Tensors, batch: fed.ClientBatch) -> fed.Upload:
         """What leaves. The channel multiplies by the weight: rows, where all count the same, are divided by it."""
         network = {name: value for name, value in changes.items() if name not in TABLES}

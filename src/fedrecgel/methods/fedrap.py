@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -47,6 +47,22 @@ RELEASED: dict[str, object] = {
     "tolerance": 1e-4,
 }
 """Defaults of the released code."""
+FOLD_IN_PASSES = 30
+"""Passes over its examples in which a newcomer learns its personal table and score layer."""
+
+
+class Descended(NamedTuple):
+    """Where local training ends."""
+
+    w: Float[Tensor, "C d"]
+    b: Float[Tensor, " C"]
+    own: Float[Tensor, "C K d"]
+    """Rows of D."""
+    common: Float[Tensor, "C K d"]
+    """Rows of C."""
+    shrunk: Float[Tensor, " C"]
+    """a: what decay left of all other rows."""
+    loss: Float[Tensor, " C"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +137,11 @@ class FedRAP(fed.Method):
         """Weight decay multiplies what the server holds by what it received."""
         return fed.Need.SUM if self.weight_decay > 0 else fed.Need.LINEAR
 
+    @property
+    def fold_in_rounds(self) -> int:
+        """So many that they have about 30 passes together."""
+        return math.ceil(FOLD_IN_PASSES / self.epochs)
+
     def leaves_device(self) -> frozenset[str]:
         """Without weight decay there is no factor to send."""
         return self.sends if self.weight_decay > 0 else self.sends - {"decay"}
@@ -142,6 +163,34 @@ class FedRAP(fed.Method):
         self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
     ) -> fed.ClientResult:
         """SGD on w, b, D and C at once, until the loss stands still."""
+        found = self._descend(private, down, batch, round, draws)
+        sent = found.common - found.shrunk[:, None, None] * down.shared["common"][batch.rows]
+        dense = {"decay": found.shrunk} if self.weight_decay > 0 else {}
+        rows_sent = {"common": sent * batch.row_mask[:, :, None]}
+        upload = fed.Upload(batch.ids, dense, rows_sent, batch.rows, torch.ones_like(found.b))
+        return fed.ClientResult(self._keep(private, batch, found), upload, found.loss)
+
+    def local_round(
+        self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
+    ) -> fed.State:
+        """SGD on w, b and D: what would go into C would be lost, as C stays as it is."""
+        return self._keep(private, batch, self._descend(private, down, batch, round, draws, frozen=True))
+
+    def _keep(self, private: fed.State, batch: fed.ClientBatch, found: Descended) -> fed.State:
+        table = private.tables["personal"].with_rows(batch.rows, batch.row_mask, found.own, found.shrunk)
+        return fed.State({"w": found.w, "b": found.b}, {"personal": table})
+
+    def _descend(
+        self,
+        private: fed.State,
+        down: fed.Download,
+        batch: fed.ClientBatch,
+        round: int,
+        draws: fed.Draws,
+        *,
+        frozen: bool = False,
+    ) -> Descended:
+        """Passes over the examples until the loss stands still; a frozen C does not move."""
         w, b = private["w"], private["b"]
         own, common = private.tables["personal"].rows(batch.rows), down.shared["common"][batch.rows]
         growth = math.tanh(round / 10) if self.vary == "tanh" else 1.0
@@ -163,11 +212,10 @@ class FedRAP(fed.Method):
                 push = 2 * self.lambda_ * growth * share * apart
                 item = slope[:, :, None] * w[:, None]
                 keep = 1 - eta * self.weight_decay
-                own, common = (
-                    keep[:, None, None] * own - eta[:, None, None] * (item - push),
-                    keep[:, None, None] * common
-                    - eta[:, None, None] * (item + push + self.mu * growth * share * common.sign()),
-                )
+                own = keep[:, None, None] * own - eta[:, None, None] * (item - push)
+                if not frozen:
+                    sparse = self.mu * growth * share * common.sign()
+                    common = keep[:, None, None] * common - eta[:, None, None] * (item + push + sparse)
                 eta_w = self.lr_network * rate * active
                 keep_w = 1 - eta_w * self.weight_decay
                 w = keep_w[:, None] * w - eta_w[:, None] * (slope[:, None] @ rows).squeeze(1)
@@ -178,12 +226,7 @@ class FedRAP(fed.Method):
             running = running * ~((before - last).abs() < self.tolerance * before.abs())  # no stop at 0 · ∞
             if not running.any():
                 break
-        sent = common - shrunk[:, None, None] * down.shared["common"][batch.rows]
-        dense = {"decay": shrunk} if self.weight_decay > 0 else {}
-        rows_sent = {"common": sent * batch.row_mask[:, :, None]}
-        upload = fed.Upload(batch.ids, dense, rows_sent, batch.rows, torch.ones_like(b))
-        table = private.tables["personal"].with_rows(batch.rows, batch.row_mask, own, shrunk)
-        return fed.ClientResult(fed.State({"w": w, "b": b}, {"personal": table}), upload, last)
+        return Descended(w, b, own, common, shrunk, last)
 
     def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """The mean of the clients' C."""

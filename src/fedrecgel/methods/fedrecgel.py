@@ -87,6 +87,14 @@ class FedRecGEL(FedNCF):
             upload = replace(upload, dense={**upload.dense, "g_norm": c})
         return fed.ClientResult(stepped, upload, found.loss)
 
+    def local_round(
+        self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
+    ) -> fed.State:
+        """Eq. 11 to 13 alone, as the shared part stays as it is."""
+        user, shared = private["user"], down.derive(self.backbone.prepare)
+        found = self.backbone.gradients(shared, user, self.local_loss(batch), rho_ur=self.rho_ur, of="user")
+        return self.step_user(private, found.user + self.decay(down.shared, user, batch)[:, None] * user)
+
     def decay(self, shared: fed.Tensors, user: Float[Tensor, "C d"], batch: fed.ClientBatch) -> Float[Tensor, " C"]:
         """The number c with g_norm = c θ of each client; it travels instead of the dense c θ_co."""
         if self.g_norm == 0:

@@ -153,6 +153,14 @@ class GPFedRec(fed.Method):
         guide = fed.StackedTable(server.kept["guides"], which)
         return fed.Download(server.shared, {"guided": which != NO_GUIDE}, {"guide": guide})
 
+    def welcome(self, server: fed.Server, n_clients: int) -> fed.Download:
+        """The global table and no guide: newcomers have no neighbours yet."""
+        items = server.shared["items"]
+        nobody = torch.zeros(n_clients, dtype=torch.int64, device=items.device)
+        return fed.Download(
+            server.shared, {"guided": nobody != NO_GUIDE}, {"guide": fed.StackedTable(items[None], nobody)}
+        )
+
     def client_update(
         self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
     ) -> fed.ClientResult:

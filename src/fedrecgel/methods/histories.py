@@ -49,6 +49,11 @@ class HistorySent(Method):
         return 1
 
     @property
+    def fold_in_rounds(self) -> int:
+        """Newcomers are scored at once."""
+        return 0
+
+    @property
     def samples_negatives(self) -> bool:
         """Own items are all there is."""
         return False

@@ -154,6 +154,24 @@ class PerFedRec(fed.Method):
             each |= {"held": server.kept["users"][ids], "known": server.kept["known"][ids]}
         return fed.Download({**common, "items": shared["models"][GLOBAL]}, each, tables)
 
+    def welcome(self, server: fed.Server, n_clients: int) -> fed.Download:
+        """The global model and the graph, of which newcomers are no part yet; they belong to no cluster."""
+        shared = server.shared
+        label = torch.full((n_clients,), GLOBAL, dtype=torch.int64, device=shared["label"].device)
+        model = fed.StackedTable(shared["models"], label)
+        common = {name: shared[name] for name in ("neighbours", "degree", "round")}
+        held = shared["degree"].new_zeros(n_clients, self.dim)
+        each = {"label": label, "held": held, "known": torch.zeros_like(label, dtype=torch.bool)}
+        return fed.Download({**common, "items": shared["models"][GLOBAL]}, each, {"model": model, "trained_on": model})
+
+    def fold_in(
+        self, problem: fed.Problem, down: fed.Download, own: fed.Sampler, ids: fed.Ids, draws: fed.Draws
+    ) -> fed.State:
+        """The own vector and the local model, which is fresh: it was trained on the current global one."""
+        private = super().fold_in(problem, down, own, ids, draws)
+        now = torch.full_like(private["round"], int(down.shared["round"]))
+        return fed.State({**private.tensors, "round": now}, private.tables)
+
     def client_update(
         self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
     ) -> fed.ClientResult:

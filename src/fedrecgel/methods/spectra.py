@@ -120,6 +120,11 @@ class Spectra(fed.Method):
         return False
 
     @property
+    def fold_in_rounds(self) -> int:
+        """Newcomers are scored at once."""
+        return 0
+
+    @property
     def grid(self) -> tuple[Mixture, ...]:
         """Mixtures that a vote chooses from."""
         return GRID_WITH_PAIRS if self.pairs else GRID

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,9 +15,11 @@ from pyarrow import csv, parquet
 from torch import Tensor
 
 from fedrecgel.data.history import History
+from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.errors import ConfigError, unknown
-from fedrecgel.methods.base import Server
+from fedrecgel.methods.base import Download, Method, Server
 from fedrecgel.storage import write_atomically
+from fedrecgel.tables import State
 
 if TYPE_CHECKING:
     from fedrecgel.runs.result import Result
@@ -28,6 +31,13 @@ SCORES_PER_PART = 100_000_000
 """Scores behind one part of the table for everybody: about a minute of work."""
 
 
+class Recommendation(NamedTuple):
+    """One recommended item."""
+
+    item: int | str
+    score: float
+
+
 class Best(NamedTuple):
     """The best items of some users, one row per recommendation, best first."""
 
@@ -35,6 +45,27 @@ class Best(NamedTuple):
     ranks: Int[Tensor, " r"]
     items: Int[Tensor, " r"]
     scores: Float[Tensor, " r"]
+
+
+@dataclass(frozen=True, eq=False)
+class Audience:
+    """Users as their devices know them, whether they trained or were folded in."""
+
+    method: Method
+    down: Download
+    """What each received."""
+    private: State
+    history: ItemSets
+    """What each is scored with."""
+    known: ItemSets
+    """What each has already: never recommended."""
+
+
+def trained(result: Result) -> Audience:
+    """All users of a run."""
+    method = result.config.method.build()
+    down = method.broadcast(Server(result.shared), torch.arange(len(result.user_ids)))
+    return Audience(method, down, result.clients, result.train, result.train)
 
 
 def user_number(result: Result, user: int | str) -> int:
@@ -49,8 +80,19 @@ def user_number(result: Result, user: int | str) -> int:
     return names.index(str(user))
 
 
-def best_items(result: Result, users: range, k: int) -> Iterator[Best]:
-    """The k best items of each user among those it has not trained on, a block of users at a time.
+def name_best(result: Result, audience: Audience, user: int, k: int) -> list[Recommendation]:
+    """The k best items of one user by their ids.
+
+    Raises:
+        ConfigError: k is not positive.
+    """
+    (best,) = best_items(audience, range(user, user + 1), k, 1)
+    pairs = zip(best.items.tolist(), best.scores.tolist(), strict=True)
+    return [Recommendation(result.item_ids[item], score) for item, score in pairs]
+
+
+def best_items(audience: Audience, users: range, k: int, at_once: int) -> Iterator[Best]:
+    """The k best items of each user among those it does not have, so many users at a time.
 
     Among equal scores the lower item number comes first. A user with fewer than k such items gets them all.
 
@@ -58,19 +100,18 @@ def best_items(result: Result, users: range, k: int) -> Iterator[Best]:
         ConfigError: k is not positive.
     """
     _check_k(k)
-    method, server, n_items = result.config.method.build(), Server(result.shared), len(result.item_ids)
-    everyone = method.broadcast(server, torch.arange(users.start, users.stop))
-    size = _users_at_once(result)
-    for first in range(users.start, users.stop, size):
-        ids = torch.arange(first, min(first + size, users.stop))
-        down = everyone.of(slice(first - users.start, first - users.start + len(ids)))
-        private, history = result.clients.of(slice(first, first + len(ids))), History(result.train, ids)
-        scores = method.score(private, down, history, torch.arange(n_items).expand(len(ids), -1)).clone()
-        owner, at = result.train.flat(ids.numpy())
-        scores[torch.from_numpy(owner), torch.from_numpy(result.train.items[at]).long()] = -torch.inf
+    known, n_items = audience.known, audience.known.n_items
+    for first in range(users.start, users.stop, at_once):
+        ids = torch.arange(first, min(first + at_once, users.stop))
+        here = slice(first, first + len(ids))
+        private, history = audience.private.of(here), History(audience.history, ids)
+        catalogue = torch.arange(n_items).expand(len(ids), -1)
+        scores = audience.method.score(private, audience.down.of(here), history, catalogue).clone()
+        owner, at = known.flat(ids.numpy())
+        scores[torch.from_numpy(owner), torch.from_numpy(known.items[at]).long()] = -torch.inf
         # Stable, so that equal scores come out the same however many users share a block.
         ordered = torch.sort(scores, dim=1, descending=True, stable=True)
-        free = n_items - torch.from_numpy(result.train.sizes(ids.numpy()))
+        free = n_items - torch.from_numpy(known.sizes(ids.numpy()))
         row, rank = torch.nonzero(torch.arange(min(k, n_items)) < free[:, None], as_tuple=True)
         yield Best(ids[row], rank + 1, ordered.indices[row, rank], ordered.values[row, rank])
 
@@ -97,7 +138,7 @@ class Everyone:
 
     def __init__(self, result: Result, k: int) -> None:
         _check_k(k)
-        self.result, self.k = result, k
+        self.result, self.audience, self.k = result, trained(result), k
         self._users, self._items = pa.array(result.user_ids), pa.array(result.item_ids)
         columns = {"user": self._users.type, "rank": pa.int32(), "item": self._items.type, "score": pa.float64()}
         self.schema = pa.schema(columns)
@@ -112,12 +153,12 @@ class Everyone:
 
     def table(self, users: range, advance: Callable[[int], None] = lambda users: None) -> pa.Table:
         """What is recommended to these users; `advance` hears of how many more it is found."""
-        train, size, end = self.result.train, _users_at_once(self.result), 0
-        own = train.ptr[users.start + 1 : users.stop + 1] - train.ptr[users.start : users.stop]
-        n_rows = int(np.minimum(self.k, train.n_items - own).sum())
+        known, size, end = self.audience.known, _users_at_once(self.result), 0
+        own = known.ptr[users.start + 1 : users.stop + 1] - known.ptr[users.start : users.stop]
+        n_rows = int(np.minimum(self.k, known.n_items - own).sum())
         # Written in place: small results left between the scores of blocks would keep their memory from being reused.
         columns = [np.empty(n_rows, kind) for kind in (np.int64, np.int32, np.int64, np.float64)]
-        for first, best in zip(users[::size], best_items(self.result, users, self.k), strict=True):
+        for first, best in zip(users[::size], best_items(self.audience, users, self.k, size), strict=True):
             start, end = end, end + len(best.users)
             for column, values in zip(columns, best, strict=True):
                 column[start:end] = values.numpy()

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from fedrecgel.data.item_sets import ItemSets
-from fedrecgel.errors import RunFolderError
+from fedrecgel.errors import ConfigError, RunFolderError
 from fedrecgel.methods import method_label
 from fedrecgel.runs.config import Config, from_dict
+from fedrecgel.runs.fold_in import FoldedIn, fold_in
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.ranks_file import RankFile, read_ranks, write_ranks
-from fedrecgel.runs.recommend import best_items, user_number, write_recommendations
+from fedrecgel.runs.recommend import Recommendation, name_best, trained, user_number, write_recommendations
 from fedrecgel.storage import read_tensors, write_tensors, write_text
 from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
@@ -26,13 +28,6 @@ TRAIN = ("train_ptr", "train_items", "train_counts")
 Rows = npt.NDArray[Any]
 RECENCY = "train_recency"
 """The order of these rows, where the data have one."""
-
-
-class Recommendation(NamedTuple):
-    """One recommended item."""
-
-    item: int | str
-    score: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,16 +61,34 @@ class Result:
         """The popularity row; empty where it was withheld, see `evaluation.reference`."""
         return dict(self.summary["reference"])
 
-    def recommend(self, user: int | str, k: int = 10) -> list[Recommendation]:
-        """The k best items for a user among those it has not trained on.
+    def recommend(
+        self, user: int | str | None = None, k: int = 10, *, history: Iterable[int | str] | None = None
+    ) -> list[Recommendation]:
+        """The k best items for a user of the run, or for somebody with this history, oldest item first.
+
+        Warns about items of the history that the run does not know.
 
         Raises:
-            ConfigError: the user is unknown, or k is not positive.
+            ConfigError: the user is unknown, no item of the history is known, the method cannot recommend to users
+                who never took part, or k is not positive.
         """
-        number = user_number(self, user)
-        (best,) = best_items(self, range(number, number + 1), k)
-        pairs = zip(best.items.tolist(), best.scores.tolist(), strict=True)
-        return [Recommendation(self.item_ids[item], score) for item, score in pairs]
+        if (user is None) == (history is None):
+            raise ConfigError("Recommendations are for a user or for a history. Give one of them.")
+        if history is not None:
+            return self.fold_in(history).recommend(k)
+        assert user is not None  # as one of them is
+        return name_best(self, trained(self), user_number(self, user), k)
+
+    def fold_in(self, items: Iterable[int | str]) -> FoldedIn:
+        """A user who never took part, with this history, oldest item first.
+
+        The private part is learnt from these items with the shared part as it is; nothing of it is kept in the run.
+        Warns about items that the run does not know.
+
+        Raises:
+            ConfigError: no item is known, or the method cannot recommend to users who never took part.
+        """
+        return fold_in(self, items)
 
     def recommend_all(self, path: str | Path, k: int = 10) -> int:
         """Write the k best items of every user to a .parquet or .csv file; returns its rows.

@@ -1,0 +1,99 @@
+"""A user who never took part in a run: the private part is learnt from the own history, as on the own device."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from fedrecgel.data.federation import Newcomers
+from fedrecgel.data.item_sets import ItemSets
+from fedrecgel.draws import Draws
+from fedrecgel.errors import ConfigError
+from fedrecgel.methods.base import Problem, Server
+from fedrecgel.runs.recommend import Audience, Recommendation, name_best
+
+if TYPE_CHECKING:
+    from fedrecgel.runs.result import Result
+
+SHOWN = 5
+"""Unknown items that a warning names."""
+
+
+@dataclass(frozen=True, eq=False)
+class FoldedIn:
+    """One newcomer of a run."""
+
+    result: Result
+    audience: Audience
+    skipped: tuple[int | str, ...] = ()
+    """Items of the history that the run does not know."""
+
+    def recommend(self, k: int = 10) -> list[Recommendation]:
+        """The k best items that are not in the history.
+
+        Raises:
+            ConfigError: k is not positive.
+        """
+        return name_best(self.result, self.audience, 0, k)
+
+
+def fold_in(result: Result, items: Iterable[int | str]) -> FoldedIn:
+    """A newcomer with this history, oldest item first; an item that occurs twice counts twice.
+
+    Warns about items that the run does not know: they are left out.
+
+    Raises:
+        ConfigError: no item is left, or the method cannot recommend to newcomers.
+    """
+    known, skipped = number_items(result, items)
+    backwards = np.array(known[::-1], dtype=np.int32)
+    rows = ItemSets.from_latest_first(np.zeros_like(backwards), backwards, 1, len(result.item_ids))
+    return FoldedIn(result, newcomers(result, rows), tuple(skipped))
+
+
+def newcomers(result: Result, rows: ItemSets) -> Audience:
+    """Users with these histories, folded in all at once; each gets what it would get alone at its number.
+
+    Raises:
+        ConfigError: the method cannot recommend to newcomers.
+    """
+    config, n_users = result.config, rows.n_users
+    method, dtype = config.method.build(), getattr(torch, config.run.dtype)
+    down = method.welcome(Server(result.shared), n_users)
+    own = Newcomers(rows, config.sampling, dtype)
+    if method.fold_in_rounds and method.samples_negatives:
+        own.check_negatives()
+    problem = Problem(len(result.user_ids), len(result.item_ids), dtype)
+    draws = Draws(config.run.seed).part("fold-in")  # no number of a user who trained
+    private = method.fold_in(problem, down, own, torch.arange(n_users), draws)
+    return Audience(method, down, private, rows, rows)
+
+
+def number_items(result: Result, items: Iterable[int | str]) -> tuple[list[int], list[int | str]]:
+    """The numbers of a history's items, and the items that the run does not know.
+
+    Raises:
+        ConfigError: no item is left.
+    """
+    given = list(items)
+    way_out = f"Give at least one of its {len(result.item_ids):,} items, for example {result.item_ids[0]!r}."
+    if not given:
+        raise ConfigError(f"A history should name items of the run. Found none. {way_out}")
+    numbers = {str(name): number for number, name in enumerate(result.item_ids)}
+    skipped = [item for item in given if str(item) not in numbers]
+    if len(skipped) == len(given):
+        raise ConfigError(f"A history should name items of the run. It knows none of {_some(skipped)}. {way_out}")
+    if skipped:
+        warnings.warn(f"The run does not know {_some(skipped)}: left out of the history.", stacklevel=4)
+    return [numbers[str(item)] for item in given if str(item) in numbers], skipped
+
+
+def _some(items: list[int | str]) -> str:
+    distinct = list(dict.fromkeys(map(str, items)))
+    more = f" and {len(distinct) - SHOWN:,} more" if len(distinct) > SHOWN else ""
+    return f"item{'s' * (len(distinct) > 1)} {', '.join(distinct[:SHOWN])}{more}"
