@@ -70,7 +70,8 @@ def evaluate(run: Result) -> float:
         private = run.clients.of(slice(first, first + len(some)))
         scores = method.score(private, method.broadcast(Server(run.shared), ids), History(run.train, ids), items)
         found.append(rank_against(scores[:, 0], scores[:, 1:]))
-    return metrics(Ranks(*(torch.cat(part) for part in zip(*found, strict=True))))["NDCG@10"]
+    ranks = Ranks(torch.cat([some.above for some in found]), torch.cat([some.tied for some in found]))
+    return metrics(ranks)["NDCG@10"]
 
 
 def measure(folder: str, repeats: int) -> str:

@@ -5,47 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fedrecgel.data.item_sets import ItemSets
-from fedrecgel.draws import Draws
-
 WORD = 1 << 64
 GOLDEN = 0x9E3779B97F4A7C15
 FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-
-
-def replay_negatives(rows: list[int], n_items: int, client: int, round: int, seed: int, k: int = 4) -> set[int]:
-    """The positives among the rows a client touched, from row numbers and the run's seed alone.
-
-    For a guessed number of positives the seed gives the ranks of all negatives among the items that are none; an item
-    is a negative if its rank, its number less the positives before it, is one of them.
-    """
-    found, best = set(rows), len(rows)
-    for size in range(len(rows) // (k + 1), len(rows) // 2):
-        counters = np.arange(size)[:, None] * k + np.arange(k)[None, :]
-        uniform = Draws(seed).uniform("negatives", round, np.array([[client]]), counters)
-        ranks = set(_outside(n_items - size, [], uniform))
-        positives: list[int] = []
-        for item in sorted(rows):
-            if item - len(positives) not in ranks:
-                positives.append(item)
-        explained = {*positives, *_outside(n_items, positives, uniform)}
-        wrong = len(explained ^ set(rows)) + abs(len(positives) - size)
-        if wrong < best:
-            found, best = set(positives), wrong
-    return found
-
-
-def _outside(n_items: int, own: list[int], uniform: npt.NDArray[np.float64]) -> list[int]:
-    """The negatives of a user with these items."""
-    items = np.array(own, dtype=np.int32)
-    sets = ItemSets(n_items, np.array([0, len(own)]), items, np.ones_like(items))
-    drawn: list[int] = sets.outside(np.zeros(len(uniform), dtype=np.int64), uniform).ravel().tolist()
-    return drawn
-
-
-def f1(found: set[int], true: set[int]) -> float:
-    """Harmonic mean of precision and recall."""
-    return 2 * len(found & true) / (len(found) + len(true))
 
 
 def predict_laplace(entry: float, at: int, check: float, check_at: int, size: int) -> npt.NDArray[np.float64] | None:

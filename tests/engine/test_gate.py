@@ -23,6 +23,7 @@ from fedrecgel.engine.gate import (
     check_form,
     far_above_middle,
     form_of,
+    shorten_rows,
     sift,
 )
 from fedrecgel.errors import RunError
@@ -302,3 +303,15 @@ def test_a_round_in_which_all_are_refused_is_a_failure() -> None:
     server = engine.method.init_server(problem_of(SPLIT), engine.draws)
     with pytest.raises(RunError, match="training diverged"):
         engine.train(server, torch.tensor([3]), 0)
+
+
+def test_limits_shorten_rows_and_then_whole_uploads() -> None:
+    rows = torch.tensor([[[3.0, 4], [0, 1]], [[0, 0], [0.1, 0]]])
+    upload = Upload(torch.arange(2), {}, {"items": rows}, torch.tensor([[0, 1], [0, 1]]), torch.ones(2))
+    assert shorten_rows(upload, GateSettings()) is upload
+    by_row = shorten_rows(upload, GateSettings(row_limit=2.0)).rows["items"]
+    torch.testing.assert_close(by_row[0], torch.tensor([[1.2, 1.6], [0, 1]]))
+    torch.testing.assert_close(by_row[1], rows[1])
+    both = shorten_rows(upload, GateSettings(row_limit=2.0, client_limit=1.0)).rows["items"]
+    torch.testing.assert_close(both[0], by_row[0] / 5**0.5)
+    torch.testing.assert_close(both[1], rows[1])

@@ -30,6 +30,9 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("ease", {"decay": 0.5}),
     ("ials", {"decay": 0.5}),
     ("spectra", {"pairs": True}),
+    ("fedmf", {}),
+    ("fedncf", {"model": "mf", "user_optimiser": "sgd", "reduction": "mean"}),
+    ("fedrecgel", {"chunk": 7, "rho_ur": 0.1}),
 ]
 
 pytestmark = [

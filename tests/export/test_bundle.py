@@ -34,7 +34,7 @@ def test_a_web_folder_has_the_page_and_no_python(tmp_path: Path) -> None:
     assert not [name for name in there if name.endswith(".py")]
 
 
-@pytest.mark.parametrize("name", ["spectra", "ease", "itemknn"])
+@pytest.mark.parametrize("name", ["spectra", "ease", "itemknn", "fedmf"])
 def test_eight_bits_are_those_of_rounded_tables(name: str, tmp_path: Path) -> None:
     run = small_run(name)
     whole = write_bundle(run, tmp_path / "whole").files

@@ -12,6 +12,7 @@ from fedrecgel.methods import METHODS
 def test_methods_that_can_be_exported() -> None:
     assert set(exportable()) == {
         *("popularity", "itemknn", "ease", "ials", "gfcf", "spectra"),
+        *("fedmf", "fedncf", "fedrecgel"),
     }
 
 
@@ -19,6 +20,20 @@ def test_methods_that_can_be_exported() -> None:
 def test_others_say_so_and_name_those_that_can(name: str) -> None:
     with pytest.raises(ConfigError, match=f"Method '{name}' cannot be exported: .* Train one that can: .*spectra"):
         form_of(small_run(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("fedncf", {"model": "mlp"}, "neumf and mf can be exported. Found 'mlp'"),
+        ("fedmf", {"catalogue": 0.1}, "with catalogue = 0, the default"),
+        ("spectra", {"pairs": True, "sketch": True}, "Hashed co-occurrences cannot be exported"),
+        ("fedrecgel", {"g_norm": 1.0}, "Export a run with g_norm = 0, the default"),
+    ],
+)
+def test_settings_that_cannot_be_exported(name: str, options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        form_of(small_run(name, **options))
 
 
 @pytest.mark.parametrize("name", exportable())

@@ -36,6 +36,14 @@ FROM_HISTORY: list[tuple[str, dict[str, Any]]] = [
     ("spectra", {}),
     ("spectra", {"pairs": True}),
 ]
+LEARNT: list[tuple[str, dict[str, Any]]] = [
+    ("fedmf", {}),
+    ("fedmf", {"updates": "batch", "loss": "squared"}),
+    ("fedmf", {"examples": "positives"}),
+    ("fedncf", {}),
+    ("fedncf", {"model": "mf", "user_optimiser": "sgd", "reduction": "mean"}),
+    ("fedrecgel", {"chunk": 7, "rho_ur": 0.1}),
+]
 
 
 def label(case: object) -> str:
@@ -61,7 +69,31 @@ def test_scores_from_a_history_are_those_of_torch(name: str, options: dict[str, 
         me = Device(tmp_path / "bundle")
         me.add(history_of(run, user))
         check_close(me.scores(), torch_scores(run, user))
-        assert [pick.item for pick in me.recommend(5)] == [best.item for best in run.recommend(run.user_ids[user], k=5)]
+        assert [pick.item for pick in me.recommend(5)] == [best.item for best in run.recommend(history=me.history, k=5)]
+
+
+@pytest.mark.parametrize(("name", "options"), LEARNT, ids=label)
+def test_scores_of_a_trained_vector_are_those_of_torch(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+    run = small_run(name, **options)
+    write_bundle(run, tmp_path / "bundle")
+    for user in range(0, N_USERS, 7):
+        me = Device(tmp_path / "bundle")
+        me.add(history_of(run, user)[:1])
+        me.private = {"user": run.clients["user"][user].numpy()}
+        check_close(me.scores(), torch_scores(run, user))
+
+
+@pytest.mark.parametrize(("name", "options"), LEARNT, ids=label)
+def test_a_vector_is_learnt_as_torch_learns_it(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+    """A newcomer's, in all local rounds; with and without repeated items, and with one item alone."""
+    run = small_run(name, **options)
+    write_bundle(run, tmp_path / "bundle")
+    for history in (history_of(run, 3), history_of(run, 11), history_of(run, 5)[:1]):
+        me = Device(tmp_path / "bundle")
+        me.add(history)
+        folded = run.fold_in(history).audience.private["user"][0]
+        check_close(me.private["user"], folded.double().numpy(), 1e-4)  # torch learns in single precision
+        assert [pick.item for pick in me.recommend(5)] == [best.item for best in run.recommend(history=history, k=5)]
 
 
 def test_reasons_add_up(tmp_path: Path) -> None:
@@ -90,6 +122,13 @@ def test_own_items_that_speak_for_a_pick_come_strongest_first(tmp_path: Path) ->
         shares = {item: weights[number[item], number[pick.item]] for item in set(me.history)}
         best = sorted((item for item in shares if shares[item] > 0), key=lambda item: -shares[item])[:3]
         assert pick.because == best
+
+
+def test_network_picks_name_own_items_nearby(tmp_path: Path) -> None:
+    write_bundle(small_run("fedmf"), tmp_path / "bundle")
+    me = Device(tmp_path / "bundle")
+    me.add(history_of(small_run("fedmf"), 3))
+    assert all(set(pick.because) <= set(me.history) for pick in me.recommend(3))
 
 
 # Uploads
@@ -131,19 +170,19 @@ def test_an_upload_is_what_a_client_sends(stage: Stage, held: bool, tmp_path: Pa
 
 
 def test_an_upload_without_a_closed_form_is_refused(tmp_path: Path) -> None:
-    write_bundle(small_run("ease"), tmp_path / "bundle")
+    write_bundle(small_run("fedmf"), tmp_path / "bundle")
     me = Device(tmp_path / "bundle")
     me.add([100])
-    with pytest.raises(DeviceError, match=r"Method 'ease' has no upload 'items' in closed form"):
+    with pytest.raises(DeviceError, match=r"Method 'fedmf' has no upload 'items' in closed form"):
         me.upload("items")
-    assert me.leaves_device == ["counts", "interactions"]
+    assert me.leaves_device == ["items"]
 
 
 # The own file
 
 
 def test_the_own_file_keeps_history_and_vector(tmp_path: Path) -> None:
-    write_bundle(small_run("ease"), tmp_path / "bundle")
+    write_bundle(small_run("fedmf"), tmp_path / "bundle")
     state = tmp_path / "me.json"
     me = Device(tmp_path / "bundle", state)
     me.add([104, 111])
@@ -159,9 +198,9 @@ def test_the_own_file_keeps_history_and_vector(tmp_path: Path) -> None:
 
 
 def test_another_model_learns_from_the_kept_history(tmp_path: Path) -> None:
-    write_bundle(small_run("ease"), tmp_path / "bundle")
+    write_bundle(small_run("fedmf"), tmp_path / "bundle")
     Device(tmp_path / "bundle", tmp_path / "me.json").add([104, 111])
-    write_bundle(small_run("ease", reg=30.0), tmp_path / "bundle")
+    write_bundle(small_run("fedmf", updates="batch", loss="squared"), tmp_path / "bundle")
     fresh = Device(tmp_path / "bundle")
     fresh.add([104, 111])
     np.testing.assert_array_equal(Device(tmp_path / "bundle", tmp_path / "me.json").scores(), fresh.scores())

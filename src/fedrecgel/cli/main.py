@@ -24,6 +24,7 @@ COMMANDS = {
     "report": "a page, tables and figures of experiments",
     "data": "list, inspect, audit, fetch and deal out data sets",
     "methods": "list methods, or explain one",
+    "audit": "attack what a channel reveals of users",
     "node": "host users for a run on several machines",
     "bench": "measure a round on this machine",
     "doctor": "show versions, devices, data folders and advice",

@@ -39,6 +39,10 @@ class GateSettings:
     clients a fifth of that; more only where most nodes differ as much. In rounds with three answers or more."""
     max_weight: Annotated[float, Meta(gt=0)] = 1e6
     """Largest weight a client may claim, for methods whose clients count by their examples; others weigh 1."""
+    row_limit: Annotated[float, Meta(gt=0)] | None = None
+    """Longest row of an item, over all tables, that a device sends; longer ones are shortened. Against promotion."""
+    client_limit: Annotated[float, Meta(gt=0)] | None = None
+    """Longest upload of rows that a device sends; longer ones are shortened as a whole."""
 
 
 REASONS = {"norm"}
@@ -75,6 +79,8 @@ def sift(result: ClientResult, settings: GateSettings) -> ClientResult:
 
     Uploads that were summed early can only be judged together.
     """
+    if settings.row_limit is not None or settings.client_limit is not None:
+        result = result._replace(upload=shorten_rows(result.upload, settings))
     good = admissible(result.upload, settings)
     if result.loss is not None:
         good &= torch.isfinite(result.loss)
@@ -84,6 +90,29 @@ def sift(result: ClientResult, settings: GateSettings) -> ClientResult:
         good = torch.zeros_like(good)
     loss = None if result.loss is None else result.loss[good]
     return ClientResult(result.private.of(good.nonzero()[:, 0]), choose(result.upload, good), loss)
+
+
+def shorten_rows(upload: Upload, settings: GateSettings) -> Upload:
+    """Uploads within the limits of rows and of clients; the same object where there are none."""
+    if upload.rows and settings.row_limit is not None:
+        by = (settings.row_limit / row_lengths(upload)).clamp(max=1)
+        upload = replace(upload, rows={name: value * by[:, :, None] for name, value in upload.rows.items()})
+    if upload.rows and settings.client_limit is not None:
+        each = (settings.client_limit / upload_lengths(upload)).clamp(max=1)
+        upload = replace(upload, rows={name: value * each[:, None, None] for name, value in upload.rows.items()})
+    return upload
+
+
+def row_lengths(upload: Upload) -> Float[Tensor, "C K"]:
+    """Norm of each row, over all tables."""
+    found: Tensor = torch.linalg.vector_norm(torch.cat(list(upload.rows.values()), 2), dim=2)
+    return found
+
+
+def upload_lengths(upload: Upload) -> Float[Tensor, " C"]:
+    """Norm of each client's rows."""
+    found: Tensor = torch.linalg.vector_norm(row_lengths(upload), dim=1)
+    return found
 
 
 def admissible(upload: Upload, settings: GateSettings) -> Bool[Tensor, " C"]:

@@ -69,7 +69,7 @@ class LeastSquares:
         """
         targets, gram, weighted = (value.double() for value in sums)
         y, confidence = y.double(), self.alpha * weights.double()
-        typical = weighted / weights.double().sum().clamp(min=torch.finfo(torch.float64).tiny)
+        typical = weighted / weights.double().sum().clamp(min=1)
         penalty = self.reg * (n_clients + confidence)
         residual = targets - y @ gram - penalty * y
         after = torch.empty_like(y)

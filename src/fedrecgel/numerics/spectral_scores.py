@@ -51,7 +51,7 @@ class Scorer:
     def freshness(self) -> Float[Tensor, " n"]:
         """z(log((f + ρ) / (n + 1))): how late an item comes in histories, beside the mean ρ over all rows (Eq. 13)."""
         counts, recent = self.shared["counts"].mT, self.shared["recent"].mT
-        usual = torch.where(counts.any(), recent.sum() / counts.sum(), 1)
+        usual = torch.where(counts.any() & recent.any(), recent.sum() / counts.sum(), 1)
         return _standardise(((recent + usual) / (counts + 1)).log()).squeeze(0)
 
     @cached_property

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.attacks import f1, predict_laplace, replay_negatives
+from tests.attacks import predict_laplace
 from tests.builders import problem_of, random_split
 from tests.engine.flower.inprocess import OPEN, InProcess, config_of, same, served
 from torch import Tensor
 
+from fedrecgel.audit.guesses import f1
+from fedrecgel.audit.replay import replay_negatives
 from fedrecgel.draws import Draws
 from fedrecgel.engine.flower.node import Node
 from fedrecgel.engine.flower.secret import FILE, own_secret

@@ -1,0 +1,138 @@
+"""The whole audit of a run: attacks that fit what its channel reveals, tests of its noise, promotion, a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedrecgel.audit.guesses import Finding
+from fedrecgel.audit.inference import attack_each, attack_sums
+from fedrecgel.audit.noise import epsilon_lower_bound, noise_p, still
+from fedrecgel.audit.promotion import Promotion, promotable, promote, usual_limits
+from fedrecgel.audit.scene import Scene
+from fedrecgel.audit.spectral import attack_spectra, sends_spectra
+from fedrecgel.channels.accounting import spent_epsilon
+from fedrecgel.channels.dp import Dp
+
+SMALL = 0.02
+"""An advantage up to this is as good as none."""
+COHORTS = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+"""Among which the smallest safe one is looked for."""
+SHARES = (0.01, 0.05)
+"""Malicious clients."""
+ROUNDS = 20
+"""Of a run that is attacked by promotion, at most."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found."""
+
+    channel: str
+    cohort: int
+    attacks: dict[str, Finding]
+    by_cohort: dict[int, Finding] = field(default_factory=dict)
+    """The strongest attack on sums, by the size of the cohort."""
+    epsilon_lower_bound: float | None = None
+    noise_p: float | None = None
+    promotion: dict[str, Promotion] = field(default_factory=dict)
+
+    @property
+    def smallest_cohort(self) -> int | None:
+        """From this size on, no attack on sums has an advantage; None if none of those tried is large enough."""
+        safe = None
+        for n, found in sorted(self.by_cohort.items(), reverse=True):
+            if found.advantage > SMALL:
+                break
+            safe = n
+        return safe
+
+    def to_dict(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "channel": self.channel,
+            "cohort": self.cohort,
+            "attacks": {
+                name: {
+                    "f1": found.f1,
+                    "popularity_f1": found.popularity_f1,
+                    "advantage": found.advantage,
+                    "low": found.low,
+                    "high": found.high,
+                }
+                for name, found in self.attacks.items()
+            },
+            "epsilon_lower_bound": self.epsilon_lower_bound,
+            "noise_p": self.noise_p,
+            "promotion": {
+                name: {"malicious": one.malicious, "ER@10": one.er, "HR@10": one.hr}
+                for name, one in self.promotion.items()
+            },
+        }
+
+    @property
+    def sentence(self) -> str:
+        """The outcome for people."""
+        if not self.attacks:
+            return "The server sees ciphertexts: none of these attacks has anything to work with."
+        name, worst = max(self.attacks.items(), key=lambda pair: pair[1].advantage)
+        words = name.replace("_", " ")
+        if worst.f1 > 0.9:
+            return f"The server can read users' histories: {words} finds them with F1 {worst.f1:.2f}."
+        if worst.advantage > SMALL:
+            return (
+                f"The server learns something about single users: {words} is {worst.advantage:.2f} better in F1 than "
+                f"a guess from popularity."
+            )
+        return "None of these attacks tells the server more about a user than popularity does; others may."
+
+
+def audit_run(scene: Scene, tell: Callable[[str], None] = lambda text: None, *, promotion: bool = True) -> Audit:
+    """Everything that applies."""
+    size, attacks, by_cohort = scene.cohort_size, {}, {}
+    if scene.sees_each:
+        tell("Attacking single uploads …")
+        attacks = attack_each(scene)
+    elif scene.sees_sums:
+        by_cohort = attack_by_cohort(scene, tell)
+        name = "co_occurrence" if sends_spectra(scene) else "cohort_sum"
+        attacks[name] = by_cohort[max(by_cohort)]
+    bound, p = None, None
+    if isinstance(scene.channel, Dp) and scene.channel.account(1)["epsilon"] is not None:
+        tell("Testing the noise …")
+        twin = still(scene.channel)
+        bound, p = epsilon_lower_bound(twin), noise_p(twin, scene.channel.account(1)["noise_multiplier"])
+    pushed = promote_all(scene, tell) if promotion and scene.sees_sums and promotable(scene) else {}
+    return Audit(scene.channel.name, size, attacks, by_cohort, bound, p, pushed)
+
+
+def attack_by_cohort(scene: Scene, tell: Callable[[str], None]) -> dict[int, Finding]:
+    """The strongest attack on sums over cohorts of growing size, up to the run's own."""
+    sizes = sorted({n for n in COHORTS if n < scene.cohort_size} | {scene.cohort_size})
+    if not scene.sums_are_exact:  # noise is made for the run's own cohort
+        sizes = [scene.cohort_size]
+    found = {}
+    for n in sizes:
+        tell(f"Attacking sums over {n} clients …")
+        findings = [attack_spectra(scene, n)] if sends_spectra(scene) else []
+        found[n] = max([*findings, attack_sums(scene, n)], key=lambda one: one.advantage)
+    return found
+
+
+def promote_all(scene: Scene, tell: Callable[[str], None]) -> dict[str, Promotion]:
+    """Without malicious clients, with some, and with limits against them."""
+    rounds = min(ROUNDS, scene.config.run.rounds)
+    limits = usual_limits(scene)
+    found = {}
+    for share in (0.0, *SHARES):
+        for name, gate in (("", None), (" limited", limits)):
+            tell(f"Promoting an item with {share:.0%} malicious clients{name and ', limits on'} …")
+            found[f"{share:.0%}{name}"] = promote(scene, share, rounds, gate)
+    return found
+
+
+def claimed_epsilon(scene: Scene) -> float | None:
+    """Of one round, for a client that takes part for certain."""
+    z = scene.channel.account(1).get("noise_multiplier")
+    return spent_epsilon(z, 1.0, 1, scene.channel.account(1)["delta"]) if z else None
