@@ -12,7 +12,17 @@ from fedrecgel.data.load import NAMES
 from fedrecgel.errors import ConfigError, DataError
 
 INFO = ["name", "users", "items", "interactions", "sparsity", "min_interactions", "source", "licence", "sha256"]
-AUDIT = ["duplicate_pairs", "dropped_users", "heldout_in_train", "heldout_unseen", "tied_latest", "warnings"]
+AUDIT = [
+    "split",
+    "tested_users",
+    "tested_items",
+    "duplicate_pairs",
+    "dropped_users",
+    "heldout_in_train",
+    "heldout_unseen",
+    "tied_latest",
+    "warnings",
+]
 
 
 def call(*words: str) -> int:

@@ -35,12 +35,20 @@ sys.exit(code)
         ("data --help", 0),
         ("node --help", 0),
         ("doctor --help", 0),
+        ("export --help", 0),
+        ("serve --help", 0),
     ],
 )
 def test_what_computes_nothing_imports_nothing_slow(line: str, code: int) -> None:
     done = subprocess.run([sys.executable, "-c", ASK, *line.split()], capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     assert done.stdout.splitlines()[-1].strip() == "imported:"
+
+
+def test_importing_the_package_imports_nothing_slow() -> None:
+    ask = f"import sys, fedrecgel; print(*(name for name in {HEAVY} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
 
 
 def test_the_help_is_that_of_the_complete_parser() -> None:

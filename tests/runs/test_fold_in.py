@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,8 @@ def test_a_method_that_cannot_says_why() -> None:
 @pytest.mark.parametrize("name", ["popularity", "itemknn", "ease", "ials", "gfcf", "spectra"])
 def test_methods_without_private_parts_score_a_newcomer_as_a_user_with_these_rows(name: str) -> None:
     trained = train(name)
-    rows = newcomers(trained, trained.train)
+    assert trained.observed is not None
+    rows = replace(newcomers(trained, trained.train), known=trained.observed)
     assert not rows.private.pack()
     (expected,) = best_items(rows, range(10), 5, 10)
     found = [best.item for user in [*trained.user_ids] for best in trained.recommend(user, 5)]
@@ -123,7 +125,7 @@ def test_unknown_items_are_named_and_left_out(result: Result) -> None:
     [
         (
             [],
-            r"A history should name items of the run\. Found none\. Give at least one of its 120 items, .* 100",
+            r"The history should name items of the run\. Found none\. Give at least one of its 120 items, .* 100",
         ),
         ([1, 2], r"It knows none of items 1, 2\. Give at least one of its 120 items"),
         (range(20), r"It knows none of items 0, 1, 2, 3, 4 and 15 more\."),

@@ -10,11 +10,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import random_split, tiny
+from tests.builders import enough_rounds, random_split, tiny
 
 import fedrecgel
 from fedrecgel.engine.local import LocalSettings
 from fedrecgel.errors import ConfigError, StorageError
+from fedrecgel.methods import METHODS
 from fedrecgel.runs import recommend
 from fedrecgel.runs.result import Result
 
@@ -82,16 +83,85 @@ def test_equal_scores_come_in_the_order_of_items() -> None:
 
 def test_scores_of_all_users_never_stand_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     largest, result = 0, in_blocks_of(TRAINED["fedrecgel"], 4)
-    sort = torch.sort
+    topk = torch.topk
 
-    def watch(scores: torch.Tensor, **options: Any) -> Any:
+    def watch(scores: torch.Tensor, *arguments: Any, **options: Any) -> Any:
         nonlocal largest
         largest = max(largest, scores.numel())
-        return sort(scores, **options)
+        return topk(scores, *arguments, **options)
 
-    monkeypatch.setattr(torch, "sort", watch)
+    monkeypatch.setattr(torch, "topk", watch)
     result.recommend_all(tmp_path / "all.parquet")
     assert largest == 4 * N_ITEMS < N_USERS * N_ITEMS
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_method_recommends_what_the_user_is_known_to_have(name: str) -> None:
+    """Held-out items included, for everybody; all others are recommended."""
+    split = random_split(n_users=8, n_items=120)
+    result = fedrecgel.train(name, split, rounds=enough_rounds(name, 2), **tiny(name))
+    users, data = [*result.user_ids], split.interactions
+    for number, user in enumerate(users):
+        has = {data.item_ids[item] for item in data.items[data.users == number]}
+        assert {best.item for best in result.recommend(user, 1000)} == set(data.item_ids) - has
+
+
+def test_the_best_by_a_plain_loop() -> None:
+    """Equal scores, blocked items and numbers that are none, in every order."""
+    generator = torch.Generator().manual_seed(0)
+    for k in (1, 3, 9, 12):
+        scores = torch.randint(0, 4, (20, 12), generator=generator).double()
+        scores[3, 4] = torch.nan
+        blocked = torch.rand(20, 12, generator=generator) < 0.5
+        row, rank, column, value = recommend._top(scores, blocked, k)
+        plain = []
+        for user in range(20):
+            own = [(-float(scores[user, item]), item) for item in range(12) if not blocked[user, item]]
+            own = sorted((float("inf") if score != score else score, item) for score, item in own)[:k]
+            plain += [(user, place, item, -score) for place, (score, item) in enumerate(own)]
+        assert list(zip(row.tolist(), rank.tolist(), column.tolist(), value.tolist(), strict=True)) == plain
+
+
+def test_lists_decide_what_may_be_recommended(tmp_path: Path) -> None:
+    result = TRAINED["fedrecgel"]
+    allowed: list[int | str] = [100, 107, 133, 150, 151]
+    everything = [best.item for best in result.recommend("u1", 1000)]
+    among = [best.item for best in result.recommend("u1", among=allowed)]
+    assert among == [item for item in everything if item in allowed]
+    without = [best.item for best in result.recommend("u1", 1000, exclude=allowed)]
+    assert without == [item for item in everything if item not in allowed]
+    assert [best.item for best in result.recommend("u1", among=allowed, exclude=[107])] == [
+        item for item in among if item != 107
+    ]
+    result.recommend_all(tmp_path / "all.parquet", 3, among=allowed, exclude=[107])
+    found = pyarrow.parquet.read_table(tmp_path / "all.parquet").to_pylist()
+    assert {row["item"] for row in found} <= {100, 133, 150, 151}
+    assert [row["item"] for row in found if row["user"] == "u1"] == [item for item in among if item != 107][:3]
+    with pytest.raises(ConfigError, match="Some items should be left to recommend"):
+        result.recommend("u1", among=[107], exclude=[107])
+    with pytest.raises(ConfigError, match=r"The list to choose among should name items .* knows none of item 1\."):
+        result.recommend("u1", among=[1])
+    with pytest.warns(UserWarning, match=r"does not know item 9: left out of the list to exclude\."):
+        result.recommend("u1", exclude=[9, 107])
+
+
+def test_titles_stand_beside_items_and_stay_with_the_run(tmp_path: Path) -> None:
+    titles = tmp_path / "titles.csv"
+    titles.write_text("itemId,Title\n" + "".join(f"{100 + n},Película {n}\n" for n in range(130)), encoding="utf-8")
+    result = TRAINED["fedrecgel"].with_titles(titles)
+    best = result.recommend("u1", 1)[0]
+    assert best.title == f"Película {int(best.item) - 100}"
+    result.save(tmp_path / "run")
+    opened = fedrecgel.open(tmp_path / "run")
+    assert opened.recommend("u1", 1)[0] == best
+    opened.recommend_all(tmp_path / "all.csv", 1)
+    assert (tmp_path / "all.csv").read_text(encoding="utf-8").splitlines()[0] == '"user","rank","item","title","score"'
+    assert f"Película {int(best.item) - 100}" in (tmp_path / "all.csv").read_text(encoding="utf-8")
+
+
+def test_a_run_of_an_earlier_version_says_that_held_out_items_may_come() -> None:
+    with pytest.warns(UserWarning, match="did not keep held-out items"):
+        replace(TRAINED["fedrecgel"], observed=None).recommend("u1")
 
 
 def test_ids_keep_their_type(tmp_path: Path) -> None:

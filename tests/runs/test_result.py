@@ -47,14 +47,14 @@ def test_saving_and_opening_loses_nothing(result: Result, tmp_path: Path) -> Non
     ]
 
 
-def test_recommendations_are_the_best_items_not_trained_on(result: Result) -> None:
+def test_recommendations_are_the_best_items_that_the_user_does_not_have(result: Result) -> None:
     method = result.config.method.build()
     users: list[int | str] = [*result.user_ids]
     for number, user in enumerate(users):
         down, history = Download(result.shared), History(result.train, torch.tensor([number]))
         private = result.clients.of(slice(number, number + 1))
         scores = method.score(private, down, history, torch.arange(120)[None, :])[0]
-        own = SPLIT.train.items[SPLIT.train.ptr[number] : SPLIT.train.ptr[number + 1]].tolist()
+        own = SPLIT.observed.items[SPLIT.observed.ptr[number] : SPLIT.observed.ptr[number + 1]].tolist()
         allowed = {result.item_ids[item]: float(scores[item]) for item in range(120) if item not in own}
         found = result.recommend(user, k=7)
         assert [entry.score for entry in found] == pytest.approx(sorted(allowed.values(), reverse=True)[:7])

@@ -14,6 +14,9 @@ from fedrecgel.errors import ConfigError
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
+    from fedrecgel.runs.recommend import Recommendation
+    from fedrecgel.runs.result import Result
+
     Subparsers = _SubParsersAction[ArgumentParser]
 
 
@@ -33,6 +36,9 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     whom.add_argument("--all", action="store_true", help="write recommendations for every user to FILE")
     parser.add_argument("-k", type=int, default=10, metavar="N", help="items per user (default 10)")
+    parser.add_argument("--among", metavar="FILE", help="recommend items of this list only")
+    parser.add_argument("--exclude", metavar="FILE", help="recommend no item of this list")
+    parser.add_argument("--titles", metavar="FILE", help=".csv or .parquet with columns item and title")
     parser.add_argument("--json", action="store_true", help="with --user or --history: print one JSON document")
     parser.add_argument(
         "-o", dest="output", metavar="FILE", help="with --all: .parquet or .csv with columns user, rank, item, score"
@@ -48,39 +54,60 @@ def run_recommend(args: Namespace) -> int:
         raise ConfigError("--json prints the recommendations of one user. Leave it out with --all.")
     if not args.all and args.output is not None:
         raise ConfigError("-o is the file of --all. Leave it out for one user, or take --json and redirect.")
-    if args.all:
-        return _write_all(args.folder, Path(args.output), args.k)
-    from fedrecgel.runs.recommend import user_number  # here, because it imports torch
+    from fedrecgel.runs.choice import read_items  # here, because it imports torch
+    from fedrecgel.runs.recommend import check_table_path, user_number
     from fedrecgel.runs.result import open_run
 
+    if args.all:
+        check_table_path(Path(args.output))
+    lists = {name: read_items(path) for name in ("among", "exclude") if (path := getattr(args, name)) is not None}
     with warnings_as_sentences():
         result = open_run(args.folder)
+        if args.titles is not None:
+            result = result.with_titles(args.titles)
+        if args.all:
+            return _write_all(result, Path(args.output), args.k, lists)
         if args.history is not None:
             items = [item.strip() for item in args.history.split(",") if item.strip()]
-            user, found = None, result.recommend(history=items, k=args.k)
+            user, found = None, result.recommend(history=items, k=args.k, **lists)
         else:
-            user, found = result.user_ids[user_number(result, args.user)], result.recommend(args.user, args.k)
-    if args.json:
-        rows = [{"item": best.item, "score": best.score, "rank": rank} for rank, best in enumerate(found, 1)]
-        print(json.dumps([{"user": user, "items": rows}], indent=1, ensure_ascii=False))
-        return 0
-    width = max(len("item"), *(len(str(best.item)) for best in found))
-    print(f"rank  {'item':<{width}}  {'score':>10}")
-    for rank, best in enumerate(found, 1):
-        print(f"{rank:>4}  {best.item!s:<{width}}  {best.score:>10.4f}")
+            user, found = result.user_ids[user_number(result, args.user)], result.recommend(args.user, args.k, **lists)
+    print(_as_json(user, found) if args.json else _as_text(found))
     return 0
 
 
-def _write_all(folder: str, path: Path, k: int) -> int:
-    from fedrecgel.cli.progress import UserProgress  # here, because they import torch
-    from fedrecgel.runs.recommend import Everyone, check_table_path
-    from fedrecgel.runs.recommend_parts import parts_folder, write_in_parts
-    from fedrecgel.runs.result import open_run
+def _as_json(user: int | str | None, found: list[Recommendation]) -> str:
+    rows = [
+        {"item": best.item, "title": best.title, "score": best.score, "rank": rank, "because": list(best.because)}
+        for rank, best in enumerate(found, 1)
+    ]
+    return json.dumps([{"user": user, "items": rows}], indent=1, ensure_ascii=False)
 
-    check_table_path(path)
-    result = open_run(folder)
+
+def _as_text(found: list[Recommendation]) -> str:
+    """A table; columns that no recommendation fills are left out."""
+    columns = {"item": [str(best.item) for best in found], "title": [best.title or "" for best in found]}
+    columns["because of"] = [", ".join(map(str, best.because)) for best in found]
+    shown = {name: [name, *values] for name, values in columns.items() if name == "item" or any(values)}
+    widths = {name: max(map(len, values)) for name, values in shown.items()}
+    scores = ["score", *(f"{best.score:.4f}" for best in found)]
+    lines = []
+    for rank, score in enumerate(scores):
+        cells = {name: f"{values[rank]:<{widths[name]}}" for name, values in shown.items()}
+        because = cells.pop("because of", "")
+        lines.append("  ".join([f"{rank or 'rank':>4}", *cells.values(), f"{score:>10}", because]).rstrip())
+    return "\n".join(lines)
+
+
+def _write_all(result: Result, path: Path, k: int, lists: dict[str, list[str]]) -> int:
+    from fedrecgel.cli.progress import UserProgress  # here, because they import torch
+    from fedrecgel.runs.choice import allow
+    from fedrecgel.runs.recommend import Everyone
+    from fedrecgel.runs.recommend_parts import parts_folder, write_in_parts
+
     n_users, n_items = len(result.user_ids), len(result.item_ids)
-    everyone, progress = Everyone(result, k), UserProgress(n_users)
+    everyone = Everyone(result, k, allow(result, lists.get("among"), lists.get("exclude")))
+    progress = UserProgress(n_users)
     print(f"Ranking {n_items:,} items for {n_users:,} users …", file=sys.stderr)
     try:
         n_rows = write_in_parts(everyone, path, progress)

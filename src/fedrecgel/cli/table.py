@@ -14,11 +14,12 @@ def result_table(result: Result) -> str:
     names = list(summary["metrics"])
     method = f"{summary['method']}{_marks(summary)}"
     width = max(24, len(method) + 4)
-    lines = [" " * width + "".join(f"{name:>{_width(name)}}" for name in names)]
+    header = " " * width + "".join(f"{name:>{_width(name)}}" for name in names)
+    lines = [header if names else f"{method}: a final model"]
     blocks = [(f"among {protocol['candidates']} candidates", summary["reference"], summary["metrics"])]
     if summary["metrics_full"] is not None:
         blocks.append(("whole catalogue", summary["reference_full"], summary["metrics_full"]))
-    for title, reference, found in blocks:
+    for title, reference, found in blocks if names else []:
         lines.append(title)
         rows = [*reference.items(), (method, found)]
         lines += [_row(f"  {name}", width, names, values) for name, values in rows]
@@ -27,7 +28,7 @@ def result_table(result: Result) -> str:
         f"\n{summary['dataset']}: {data['users']:,} users, {data['items']:,} items, "
         f"{data['interactions']:,} interactions; seed {summary['seed']}; "
         f"round {protocol['selected_round']} of {summary['rounds']} ({protocol['selection']})\n"
-        f"held out: {protocol['ties']}; split {protocol['fingerprint'][:12]}"
+        f"held out: {protocol['ties'] if names else 'nothing'}; split {protocol['fingerprint'][:12]}"
     )
     clients = sum(line["clients"] for line in result.history)
     lines.append(

@@ -6,6 +6,7 @@ import signal
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,10 @@ from fedrecgel.cli.common import INTERRUPTED, add_columns_option, add_set_option
 from fedrecgel.cli.progress import Progress
 from fedrecgel.cli.table import result_table
 from fedrecgel.data.load import NAMES
+from fedrecgel.errors import ConfigError
 from fedrecgel.methods import METHODS
 from fedrecgel.report.event_log import EventLog
-from fedrecgel.runs.config import section_types
+from fedrecgel.runs.config import Config, section_types
 from fedrecgel.runs.flower import train_on_flower
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.result import open_run
@@ -49,6 +51,10 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--device", metavar="DEV", help="cpu, cuda, cuda:1, mps")
     parser.add_argument("--engine", metavar="NAME", help="where the clients live: local, flower")
     parser.add_argument("--channel", metavar="NAME", help=f"between devices and server: {', '.join(CHANNELS)}")
+    parser.add_argument("--final", action="store_true", help="train on all interactions; nothing is measured")
+    parser.add_argument(
+        "--rounds-of", metavar="RUN", help="with --final: as many rounds as this finished run reports, and its settings"
+    )
     add_set_option(parser)
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run, to the same bits")
     parser.add_argument("--tensorboard", action="store_true", help="also log to RUN/tensorboard (extra 'report')")
@@ -70,7 +76,7 @@ def _epilog() -> str:
 
 def run_train(args: Namespace) -> int:
     """Train, or show a run that is finished already."""
-    config = config_of(args)
+    config = _final_config(args) if args.final or args.rounds_of else config_of(args)
     folder = RunFolder(writable(config.default_out if args.out is None else args.out))
     state = folder.claim(config.to_dict(), resume=args.resume)
     if state == "finished":
@@ -108,6 +114,29 @@ def run_train(args: Namespace) -> int:
         print(result_table(result))
         print(f"\nResults are in {folder.path}")
     return 0
+
+
+def _final_config(args: Namespace) -> Config:
+    """The settings of a run that holds nothing out.
+
+    Raises:
+        ConfigError: it is not said how many rounds it should take.
+    """
+    if not args.final:
+        raise ConfigError("--rounds-of says how long a final model trains. Add --final, or give --rounds N.")
+    if args.rounds_of is not None:
+        run = RunFolder(Path(args.rounds_of))
+        args.rounds = args.rounds or run.read_summary()["protocol"]["selected_round"]
+        args.config = args.config or str(run.config)
+    args.assignments = [*args.assignments, "run.final=true", "evaluation.selection='last'", "split.validation=false"]
+    config = config_of(args)
+    stated = any(text.replace(" ", "").startswith("run.rounds=") for text in args.assignments)
+    if args.rounds is None and args.config is None and not stated and config.method.build().rounds is None:
+        raise ConfigError(
+            "A final model measures nothing, so it cannot tell when to stop. Give --rounds N, a tuned CONFIG.toml, or "
+            "--rounds-of RUN with a finished run."
+        )
+    return config
 
 
 def _both(first: Callable[[Line], None], second: Callable[[Line], None]) -> Callable[[Line], None]:

@@ -11,6 +11,7 @@ from fedrecgel.channels.registry import channel_sections
 from fedrecgel.data.interactions import Interactions
 from fedrecgel.data.load import load
 from fedrecgel.data.split import Split
+from fedrecgel.data.whole import hold_nothing_out
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import Method, name_of
 from fedrecgel.runs.config import from_dict
@@ -27,6 +28,7 @@ def train(
     seed: int = 0,
     out: str | Path | None = None,
     resume: bool = False,
+    final: bool = False,
     **options: Any,
 ) -> Result:
     """Train a method on data.
@@ -40,6 +42,8 @@ def train(
         seed: seed of everything but the split.
         out: run folder to write while training; else use `Result.save` afterwards.
         resume: continue the interrupted run in `out`.
+        final: train on all interactions, hold nothing out and measure nothing; `rounds` must be given, unless the
+            method knows how many it needs.
         **options: hyper-parameters of the method, its `variant`, or settings of other sections, as in
             `evaluation={"every": 5}`; `split={...}` says how to split data that are not split yet. A method object
             has its hyper-parameters already.
@@ -52,13 +56,20 @@ def train(
     sections = {name: options.pop(name) for name in names if name in options}
     selects = sections.get("evaluation", {}).get("selection") == "validation"
     split = _split_of(data, options.pop("split", None), {"validation": True} if selects else {})
+    if final:
+        split = hold_nothing_out(split.interactions, split.settings)
     rows = split.interactions
     sections["data"] = rows.loaded_as or {"name": rows.name, "min_interactions": rows.min_interactions}
     sections["split"] = asdict(split.settings)
     sections["method"] = _method_section(method, options)
     given = {} if rounds is None else {"rounds": rounds}
-    sections["run"] = {**given, "seed": seed, **sections.get("run", {})}
+    sections["run"] = {**given, "seed": seed, "final": final, **sections.get("run", {})}
     config = from_dict(sections)
+    if final and "rounds" not in sections["run"] and config.method.build().rounds is None:
+        raise ConfigError(
+            "A final model measures nothing, so it cannot tell when to stop. Give rounds=…, for example those of a "
+            "finished run: fedrecgel.open(RUN).summary['protocol']['selected_round']."
+        )
     if config.split != split.settings:
         raise ConfigError("selection = 'validation' needs validation items. Make the split with validation=True.")
     if config.run.engine != "local":

@@ -55,8 +55,10 @@ class RunSettings:
     engine: Literal["local", "flower"] = "local"
     """Where the clients live: in this process, or on Flower's nodes."""
     channel: str = "plain"
-    """What is between the devices and the server: see docs/privacy.md. On nodes secagg, sums under masks, unless
-    another is asked for; in this process plain, since a simulation sees everything anyway."""
+    """What is between the devices and the server: plain; secagg, bfv (extra `crypto`); dp, local-dp (extra `dp`). On
+    nodes secagg unless another is asked for; in one process plain, since a simulation sees everything anyway."""
+    final: bool = False
+    """Train on all interactions: nothing is held out and nothing measured."""
 
 
 @dataclass(frozen=True)
@@ -245,6 +247,8 @@ def _check(config: Config) -> Config:
             f"Found run.rounds = {config.run.rounds}. Leave it out, or ask for {stated} or more."
         )
     lookup("channel", config.run.channel, CHANNELS)
+    if config.run.final and config.evaluation.selection != "last":
+        raise ConfigError("A final model holds nothing out to select a round with. Set evaluation.selection = 'last'.")
     if config.evaluation.reference == "on" and DpSettings in CHANNELS[config.run.channel].sections().values():
         raise ConfigError("The budget of dp does not cover popularity beside a run. Leave evaluation.reference out.")
     if config.evaluation.selection == "validation":

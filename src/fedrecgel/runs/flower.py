@@ -131,7 +131,8 @@ def _gather(result: Result, shards: Path, name: str) -> Result:
         if len(ids):
             everyone.write(ids, store.read(ids))
     train, user_ids = rejoin(nodes)
-    return replace(result, clients=everyone.everyone(), train=train, user_ids=user_ids)
+    observed, _ = rejoin(nodes, "observed")
+    return replace(result, clients=everyone.everyone(), train=train, user_ids=user_ids, observed=observed)
 
 
 def train_on_flower(

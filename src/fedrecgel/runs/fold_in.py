@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,15 +11,12 @@ import torch
 from fedrecgel.data.federation import Newcomers
 from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.draws import Draws
-from fedrecgel.errors import ConfigError
 from fedrecgel.methods.base import Problem, Server
+from fedrecgel.runs.choice import Items, allow, number_items
 from fedrecgel.runs.recommend import Audience, Recommendation, name_best
 
 if TYPE_CHECKING:
     from fedrecgel.runs.result import Result
-
-SHOWN = 5
-"""Unknown items that a warning names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,16 +28,18 @@ class FoldedIn:
     skipped: tuple[int | str, ...] = ()
     """Items of the history that the run does not know."""
 
-    def recommend(self, k: int = 10) -> list[Recommendation]:
-        """The k best items that are not in the history.
+    def recommend(
+        self, k: int = 10, *, among: Items | None = None, exclude: Items | None = None
+    ) -> list[Recommendation]:
+        """The k best items that are not in the history, of these or not of those if lists are given.
 
         Raises:
-            ConfigError: k is not positive.
+            ConfigError: k is not positive, or no item is left.
         """
-        return name_best(self.result, self.audience, 0, k)
+        return name_best(self.result, self.audience, 0, k, allow(self.result, among, exclude))
 
 
-def fold_in(result: Result, items: Iterable[int | str]) -> FoldedIn:
+def fold_in(result: Result, items: Items) -> FoldedIn:
     """A newcomer with this history, oldest item first; an item that occurs twice counts twice.
 
     Warns about items that the run does not know: they are left out.
@@ -50,7 +47,7 @@ def fold_in(result: Result, items: Iterable[int | str]) -> FoldedIn:
     Raises:
         ConfigError: no item is left, or the method cannot recommend to newcomers.
     """
-    known, skipped = number_items(result, items)
+    known, skipped = number_items(result, items, "The history")
     backwards = np.array(known[::-1], dtype=np.int32)
     rows = ItemSets.from_latest_first(np.zeros_like(backwards), backwards, 1, len(result.item_ids))
     return FoldedIn(result, newcomers(result, rows), tuple(skipped))
@@ -72,28 +69,3 @@ def newcomers(result: Result, rows: ItemSets) -> Audience:
     draws = Draws(config.run.seed).part("fold-in")  # no number of a user who trained
     private = method.fold_in(problem, down, own, torch.arange(n_users), draws)
     return Audience(method, down, private, rows, rows)
-
-
-def number_items(result: Result, items: Iterable[int | str]) -> tuple[list[int], list[int | str]]:
-    """The numbers of a history's items, and the items that the run does not know.
-
-    Raises:
-        ConfigError: no item is left.
-    """
-    given = list(items)
-    way_out = f"Give at least one of its {len(result.item_ids):,} items, for example {result.item_ids[0]!r}."
-    if not given:
-        raise ConfigError(f"A history should name items of the run. Found none. {way_out}")
-    numbers = {str(name): number for number, name in enumerate(result.item_ids)}
-    skipped = [item for item in given if str(item) not in numbers]
-    if len(skipped) == len(given):
-        raise ConfigError(f"A history should name items of the run. It knows none of {_some(skipped)}. {way_out}")
-    if skipped:
-        warnings.warn(f"The run does not know {_some(skipped)}: left out of the history.", stacklevel=4)
-    return [numbers[str(item)] for item in given if str(item) in numbers], skipped
-
-
-def _some(items: list[int | str]) -> str:
-    distinct = list(dict.fromkeys(map(str, items)))
-    more = f" and {len(distinct) - SHOWN:,} more" if len(distinct) > SHOWN else ""
-    return f"item{'s' * (len(distinct) > 1)} {', '.join(distinct[:SHOWN])}{more}"

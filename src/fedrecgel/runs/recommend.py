@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from pyarrow import csv, parquet
 from torch import Tensor
 
 from fedrecgel.data.history import History
-from fedrecgel.data.item_sets import ItemSets
+from fedrecgel.data.item_sets import IntArray, ItemSets
 from fedrecgel.errors import ConfigError, unknown
 from fedrecgel.methods.base import Download, Method, Server
+from fedrecgel.runs.because import reasons
 from fedrecgel.storage import write_atomically
 from fedrecgel.tables import State
 
@@ -36,6 +38,9 @@ class Recommendation(NamedTuple):
 
     item: int | str
     score: float
+    title: str | None = None
+    because: tuple[int | str, ...] = ()
+    """Own items that speak for it most, where the method scores from the history."""
 
 
 class Best(NamedTuple):
@@ -62,10 +67,25 @@ class Audience:
 
 
 def trained(result: Result) -> Audience:
-    """All users of a run."""
+    """All users of a run.
+
+    Raises:
+        ConfigError: they are on their nodes.
+    """
+    if not len(result.train.items):
+        raise ConfigError(
+            "The users of this run are on their nodes, and so are their histories and private parts. Recommend to a "
+            "history (--history), or run `fedrecgel node recommend` on a node for its own users."
+        )
     method = result.config.method.build()
     down = method.broadcast(Server(result.shared), torch.arange(len(result.user_ids)))
-    return Audience(method, down, result.clients, result.train, result.train)
+    if result.observed is None:
+        warnings.warn(
+            "This run was written by an earlier version, which did not keep held-out items: a user's own held-out item "
+            "may be recommended. Train it again to leave them out.",
+            stacklevel=3,
+        )
+    return Audience(method, down, result.clients, result.train, result.observed or result.train)
 
 
 def user_number(result: Result, user: int | str) -> int:
@@ -80,18 +100,27 @@ def user_number(result: Result, user: int | str) -> int:
     return names.index(str(user))
 
 
-def name_best(result: Result, audience: Audience, user: int, k: int) -> list[Recommendation]:
-    """The k best items of one user by their ids.
+def name_best(
+    result: Result, audience: Audience, user: int, k: int, allowed: Bool[Tensor, " n"] | None = None
+) -> list[Recommendation]:
+    """The k best items of one user by their ids, with titles and reasons where there are any.
 
     Raises:
         ConfigError: k is not positive.
     """
-    (best,) = best_items(audience, range(user, user + 1), k, 1)
-    pairs = zip(best.items.tolist(), best.scores.tolist(), strict=True)
-    return [Recommendation(result.item_ids[item], score) for item, score in pairs]
+    (best,) = best_items(audience, range(user, user + 1), k, 1, allowed)
+    names, titles = result.item_ids, result.item_titles
+    return [
+        Recommendation(names[item], score, titles and titles[item], tuple(names[own] for own in because))
+        for item, score, because in zip(
+            best.items.tolist(), best.scores.tolist(), reasons(audience, user, best.items), strict=True
+        )
+    ]
 
 
-def best_items(audience: Audience, users: range, k: int, at_once: int) -> Iterator[Best]:
+def best_items(
+    audience: Audience, users: range, k: int, at_once: int, allowed: Bool[Tensor, " n"] | None = None
+) -> Iterator[Best]:
     """The k best items of each user among those it does not have, so many users at a time.
 
     Among equal scores the lower item number comes first. A user with fewer than k such items gets them all.
@@ -106,14 +135,31 @@ def best_items(audience: Audience, users: range, k: int, at_once: int) -> Iterat
         here = slice(first, first + len(ids))
         private, history = audience.private.of(here), History(audience.history, ids)
         catalogue = torch.arange(n_items).expand(len(ids), -1)
-        scores = audience.method.score(private, audience.down.of(here), history, catalogue).clone()
+        scores = audience.method.score(private, audience.down.of(here), history, catalogue)
         owner, at = known.flat(ids.numpy())
-        scores[torch.from_numpy(owner), torch.from_numpy(known.items[at]).long()] = -torch.inf
-        # Stable, so that equal scores come out the same however many users share a block.
-        ordered = torch.sort(scores, dim=1, descending=True, stable=True)
-        free = n_items - torch.from_numpy(known.sizes(ids.numpy()))
-        row, rank = torch.nonzero(torch.arange(min(k, n_items)) < free[:, None], as_tuple=True)
-        yield Best(ids[row], rank + 1, ordered.indices[row, rank], ordered.values[row, rank])
+        blocked = torch.zeros(scores.shape, dtype=torch.bool) if allowed is None else ~allowed.repeat(len(ids), 1)
+        blocked[torch.from_numpy(owner), torch.from_numpy(known.items[at]).long()] = True
+        row, rank, items, values = _top(scores, blocked, min(k, n_items))
+        yield Best(ids[row], rank + 1, items, values)
+
+
+def _top(
+    scores: Float[Tensor, "C n"], blocked: Bool[Tensor, "C n"], k: int
+) -> tuple[Int[Tensor, " r"], Int[Tensor, " r"], Int[Tensor, " r"], Float[Tensor, " r"]]:
+    """Row, rank from 0, column and value of each row's k best; equal scores in the order of columns.
+
+    So they come out the same however many users share a block. Only what may be among the best is sorted.
+    """
+    scores = scores.masked_fill(blocked | scores.isnan(), -torch.inf)
+    least = torch.topk(scores, k, dim=1).values[:, -1:]
+    row, column = torch.nonzero((scores >= least) & ~blocked, as_tuple=True)
+    values = scores[row, column]
+    order = values.argsort(descending=True, stable=True)
+    order = order[row[order].argsort(stable=True)]
+    row = row[order]
+    rank = torch.arange(len(row)) - torch.searchsorted(row, row)
+    best = rank < k
+    return row[best], rank[best], column[order][best], values[order][best]
 
 
 def check_table_path(path: Path) -> Path:
@@ -130,18 +176,22 @@ def check_table_path(path: Path) -> Path:
 
 
 class Everyone:
-    """The k best items of every user, as tables of some users each with columns user, rank, item and score.
+    """The k best items of every user, as tables of some users each with columns user, rank, item, title and score.
+
+    Without titles there is no such column.
 
     Raises:
         ConfigError: k is not positive.
     """
 
-    def __init__(self, result: Result, k: int) -> None:
+    def __init__(self, result: Result, k: int, allowed: Bool[Tensor, " n"] | None = None) -> None:
         _check_k(k)
-        self.result, self.audience, self.k = result, trained(result), k
+        self.result, self.audience, self.k, self.allowed = result, trained(result), k, allowed
         self._users, self._items = pa.array(result.user_ids), pa.array(result.item_ids)
-        columns = {"user": self._users.type, "rank": pa.int32(), "item": self._items.type, "score": pa.float64()}
-        self.schema = pa.schema(columns)
+        self._titles = None if result.item_titles is None else pa.array(result.item_titles)
+        titled = {} if self._titles is None else {"title": pa.string()}
+        columns = {"user": self._users.type, "rank": pa.int32(), "item": self._items.type, **titled}
+        self.schema = pa.schema({**columns, "score": pa.float64()})
 
     @property
     def parts(self) -> list[range]:
@@ -153,24 +203,34 @@ class Everyone:
 
     def table(self, users: range, advance: Callable[[int], None] = lambda users: None) -> pa.Table:
         """What is recommended to these users; `advance` hears of how many more it is found."""
-        known, size, end = self.audience.known, _users_at_once(self.result), 0
-        own = known.ptr[users.start + 1 : users.stop + 1] - known.ptr[users.start : users.stop]
-        n_rows = int(np.minimum(self.k, known.n_items - own).sum())
+        size, end = _users_at_once(self.result), 0
+        n_rows = int(np.minimum(self.k, self._free(users)).sum())
         # Written in place: small results left between the scores of blocks would keep their memory from being reused.
         columns = [np.empty(n_rows, kind) for kind in (np.int64, np.int32, np.int64, np.float64)]
-        for first, best in zip(users[::size], best_items(self.audience, users, self.k, size), strict=True):
+        for first, best in zip(
+            users[::size], best_items(self.audience, users, self.k, size, self.allowed), strict=True
+        ):
             start, end = end, end + len(best.users)
             for column, values in zip(columns, best, strict=True):
                 column[start:end] = values.numpy()
             advance(min(size, users.stop - first))
         numbers, ranks, items, scores = map(pa.array, columns)
-        return pa.Table.from_arrays(
-            [self._users.take(numbers), ranks, self._items.take(items), scores], schema=self.schema
-        )
+        titles = [] if self._titles is None else [self._titles.take(items)]
+        named = [self._users.take(numbers), ranks, self._items.take(items), *titles, scores]
+        return pa.Table.from_arrays(named, schema=self.schema)
+
+    def _free(self, users: range) -> IntArray:
+        """How many items each of these users may be recommended."""
+        known, who = self.audience.known, np.arange(users.start, users.stop)
+        if self.allowed is None:
+            return known.n_items - known.sizes(who)
+        owner, at = known.flat(who)
+        taken = np.bincount(owner[self.allowed.numpy()[known.items[at]]], minlength=len(who))
+        return int(self.allowed.sum()) - taken
 
 
-def write_recommendations(result: Result, path: Path, k: int = 10) -> int:
-    """Write the k best items of every user as a table with columns user, rank, item and score; returns its rows.
+def write_recommendations(result: Result, path: Path, k: int = 10, allowed: Bool[Tensor, " n"] | None = None) -> int:
+    """Write the k best items of every user as a table with columns user, rank, item, title and score; returns its rows.
 
     Users are scored a block at a time and the file appears when it is complete.
 
@@ -179,7 +239,7 @@ def write_recommendations(result: Result, path: Path, k: int = 10) -> int:
         StorageError: it could not be written; a file that was there is untouched.
     """
     check_table_path(path)
-    everyone = Everyone(result, k)
+    everyone = Everyone(result, k, allowed)
     return write_tables(path, everyone.schema, map(everyone.table, everyone.parts))
 
 

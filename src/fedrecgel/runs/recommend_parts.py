@@ -83,7 +83,9 @@ def _fingerprint(everyone: Everyone) -> str:
     result = everyone.result
     by = {name: version(name) for name in ("fedrecgel", "pyarrow")} | {"torch": torch.__version__}
     cut = [len(users) for users in everyone.parts]
-    return settings_fingerprint(result.config.to_dict(), CHANGE_NO_NUMBER, result.summary, everyone.k, cut, by)
+    chosen = None if everyone.allowed is None else everyone.allowed.nonzero()[:, 0].tolist()
+    what = (everyone.k, cut, chosen, result.item_titles, by)
+    return settings_fingerprint(result.config.to_dict(), CHANGE_NO_NUMBER, result.summary, *what)
 
 
 def _claim(about: Path, fingerprint: str) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.errors import ConfigError, RunFolderError
 from fedrecgel.methods import method_label
+from fedrecgel.runs.choice import Items, allow, read_titles
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.fold_in import FoldedIn, fold_in
 from fedrecgel.runs.folder import RunFolder
@@ -28,6 +28,8 @@ TRAIN = ("train_ptr", "train_items", "train_counts")
 Rows = npt.NDArray[Any]
 RECENCY = "train_recency"
 """The order of these rows, where the data have one."""
+KNOWN = ("known_ptr", "known_items")
+"""All items a client is known to have, those held out included: never recommended."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +47,10 @@ class Result:
     item_ids: list[int] | list[str]
     ranks: RankFile
     """Every user's rank, for paired tests."""
+    observed: ItemSets | None = None
+    """All items that each user is known to have, those held out included; None for a run of an earlier version."""
+    item_titles: list[str] | None = None
+    """What people call each item."""
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -62,11 +68,18 @@ class Result:
         return dict(self.summary["reference"])
 
     def recommend(
-        self, user: int | str | None = None, k: int = 10, *, history: Iterable[int | str] | None = None
+        self,
+        user: int | str | None = None,
+        k: int = 10,
+        *,
+        history: Items | None = None,
+        among: Items | None = None,
+        exclude: Items | None = None,
     ) -> list[Recommendation]:
         """The k best items for a user of the run, or for somebody with this history, oldest item first.
 
-        Warns about items of the history that the run does not know.
+        Never an item that the user is known to have. Of a list if `among` is given, and none of the list `exclude`.
+        Warns about items of these lists that the run does not know.
 
         Raises:
             ConfigError: the user is unknown, no item of the history is known, the method cannot recommend to users
@@ -75,11 +88,19 @@ class Result:
         if (user is None) == (history is None):
             raise ConfigError("Recommendations are for a user or for a history. Give one of them.")
         if history is not None:
-            return self.fold_in(history).recommend(k)
+            return self.fold_in(history).recommend(k, among=among, exclude=exclude)
         assert user is not None  # as one of them is
-        return name_best(self, trained(self), user_number(self, user), k)
+        return name_best(self, trained(self), user_number(self, user), k, allow(self, among, exclude))
 
-    def fold_in(self, items: Iterable[int | str]) -> FoldedIn:
+    def with_titles(self, path: str | Path) -> Result:
+        """The same run with titles from a .csv or .parquet file with columns `item` and `title`.
+
+        Raises:
+            DataError: it cannot be read, or has titles for other items only.
+        """
+        return replace(self, item_titles=read_titles(path, self))
+
+    def fold_in(self, items: Items) -> FoldedIn:
         """A user who never took part, with this history, oldest item first.
 
         The private part is learnt from these items with the shared part as it is; nothing of it is kept in the run.
@@ -90,14 +111,16 @@ class Result:
         """
         return fold_in(self, items)
 
-    def recommend_all(self, path: str | Path, k: int = 10) -> int:
+    def recommend_all(
+        self, path: str | Path, k: int = 10, *, among: Items | None = None, exclude: Items | None = None
+    ) -> int:
         """Write the k best items of every user to a .parquet or .csv file; returns its rows.
 
         Raises:
             ConfigError: the name ends otherwise, or k is not positive.
             StorageError: it could not be written.
         """
-        return write_recommendations(self, Path(path), k)
+        return write_recommendations(self, Path(path), k, allow(self, among, exclude))
 
     def save(self, path: str | Path) -> None:
         """Write a run folder that `fedrecgel.open` reads.
@@ -119,9 +142,13 @@ class Result:
         own = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in zip(TRAIN, rows, strict=True)}
         if self.train.recency is not None:
             own[RECENCY] = torch.from_numpy(np.ascontiguousarray(self.train.recency))
+        if self.observed is not None:
+            known = zip(KNOWN, (self.observed.ptr, self.observed.items), strict=True)
+            own |= {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in known}
         private = {**self.clients.pack(), **own}
+        catalogue = {"item_ids": self.item_ids, "item_titles": self.item_titles}
         files = {
-            folder.server.name: write_tensors(folder.server, self.shared, {"item_ids": self.item_ids}, run),
+            folder.server.name: write_tensors(folder.server, self.shared, catalogue, run),
             folder.clients.name: write_tensors(folder.clients, private, {"user_ids": self.user_ids}, run),
             folder.ranks.name: write_ranks(folder.ranks, self.ranks, run),
         }
@@ -131,6 +158,7 @@ class Result:
 @dataclass(frozen=True)
 class _Catalogue:
     item_ids: list[int | str]
+    item_titles: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -167,12 +195,22 @@ def open_run(path: str | Path) -> Result:
     try:
         ptr, items, counts = (clients.pop(name).numpy() for name in TRAIN)
         recency = clients.pop(RECENCY).numpy() if RECENCY in clients else None
-        _check_rows(ptr, items, counts, len(catalogue.item_ids), len(people.user_ids))
+        n_items = len(catalogue.item_ids)
+        _check_rows(ptr, items, counts, n_items, len(people.user_ids))
+        _check_titles(catalogue)
+        observed = None
+        if KNOWN[0] in clients:
+            known_ptr, known_items = (clients.pop(name).numpy() for name in KNOWN)
+            ones = np.ones_like(known_items)
+            _check_rows(known_ptr, known_items, ones, n_items, len(people.user_ids))
+            observed = ItemSets(n_items, known_ptr, known_items, ones)
         train, private = ItemSets(len(catalogue.item_ids), ptr, items, counts, recency), State.unpack(clients)
     except (KeyError, TypeError, ValueError) as error:
         raise RunFolderError(f"'{path}' should hold the tensors of one run. Found files of something else.") from error
     user_ids, item_ids = _names(people.user_ids), _names(catalogue.item_ids)
-    return Result(config, summary, history, shared, private, train, user_ids, item_ids, ranks)
+    return Result(
+        config, summary, history, shared, private, train, user_ids, item_ids, ranks, observed, catalogue.item_titles
+    )
 
 
 def _check_rows(ptr: Rows, items: Rows, counts: Rows, n_items: int, n_users: int) -> None:
@@ -180,6 +218,11 @@ def _check_rows(ptr: Rows, items: Rows, counts: Rows, n_items: int, n_users: int
     whole = len(ptr) == n_users + 1 and ptr[0] == 0 and ptr[-1] == len(items) == len(counts)
     if not whole or bool((np.diff(ptr) < 0).any()) or bool(((items < 0) | (items >= n_items)).any()):
         raise ValueError("its training rows do not fit its users and items")
+
+
+def _check_titles(catalogue: _Catalogue) -> None:
+    if catalogue.item_titles is not None and len(catalogue.item_titles) != len(catalogue.item_ids):
+        raise ValueError("its titles are not those of its items")
 
 
 def _names(ids: list[int | str]) -> list[int] | list[str]:

@@ -48,7 +48,7 @@ def summarise(
         "rounds": config.run.rounds,
         "data": {"users": split.n_users, "items": split.n_items, "interactions": len(split.interactions)},
         "protocol": {
-            "split": split.settings.kind,
+            "split": "none: all interactions" if config.run.final else split.settings.kind,
             "ties": split.tie_rule,
             "candidates": split.settings.candidates,
             "equal_scores": config.evaluation.ties,
@@ -133,7 +133,7 @@ def _held_out(split: Split) -> dict[str, int]:
 
 def warnings_of(training: Training) -> list[str]:
     """What a reader of the numbers should know, each in a sentence or two."""
-    found = [] if has_reference(training.config) else [WITHHELD]
+    found = [] if has_reference(training.config) or training.config.run.final else [WITHHELD]
     if training.config.run.engine == "flower":
         found += [BARE] * (training.config.run.channel == Plain.name) + [UNJUDGED] * training.channel.hides
     asked = training.config.run.rounds

@@ -15,6 +15,7 @@ from fedrecgel.channels.registry import check_channel
 from fedrecgel.data.load import load_data
 from fedrecgel.data.protocols import make_split
 from fedrecgel.data.split import Split
+from fedrecgel.data.whole import hold_nothing_out
 from fedrecgel.draws import Draws
 from fedrecgel.engine.base import Measured, measured
 from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
@@ -36,9 +37,12 @@ from fedrecgel.runs.result import Result
 from fedrecgel.runs.resumable import read_resumable
 from fedrecgel.runs.settings import run_fingerprint
 from fedrecgel.runs.summary import summarise
+from fedrecgel.runs.verdict import NOTHING_MEASURED, verdicts
 from fedrecgel.storage import write_text
 from fedrecgel.tensors import copy, move
 
+NOBODY = Ranks(*torch.empty(2, 0, dtype=torch.int64))
+"""Ranks where nothing is held out."""
 Line = dict[str, Any]
 """One round of metrics.jsonl."""
 
@@ -53,6 +57,8 @@ class Interrupted(Exception):  # noqa: N818 - not an error: the run can be resum
 
 def load_split(config: Config) -> Split:
     """The split a config describes."""
+    if config.run.final:
+        return hold_nothing_out(load_data(config.data), config.split)
     return make_split(load_data(config.data), config.split)
 
 
@@ -123,6 +129,8 @@ class Training:
         self._best: Snapshot | None = None  # in memory only when there is no folder to keep it in
         self._measured: dict[tuple[str, str], Measured] = {}
         """Of the current model: nodes are asked for it once."""
+        self.popularity: Ranks | None = None
+        """Ranks by popularity, once it is measured."""
         self.coverage: dict[str, float] | None = None
         """Of the whole catalogue, since it was last ranked; on nodes lists stay there."""
         self.history: list[Line] = []
@@ -176,7 +184,8 @@ class Training:
             "bytes_up": finished.trained.bytes_up,
             "bytes_down": finished.trained.bytes_down,
         }
-        if self.round % self.config.evaluation.every == 0 or self.round == self.last_round:
+        due = self.round % self.config.evaluation.every == 0 or self.round == self.last_round
+        if due and not self.config.run.final:
             self._evaluate_line(line)
         self.history.append(line)
         if self.folder is not None:
@@ -259,6 +268,7 @@ class Training:
                 self.channel.restore(saved.channel)
                 self.last_round = allowed_rounds(self.config, self.method, self.channel, self.split.n_users)
             late = bool(self.history) and f"HR@{max(self.config.evaluation.ks)}" not in self.history[-1]
+            late = late and not self.config.run.final
             if late and self.round == self.last_round:  # stopped here earlier, on the way to more rounds
                 self._evaluate_line(self.history[-1])
         self.folder.reopen(self.config.to_toml(), self.history)
@@ -271,15 +281,18 @@ class Training:
             reported = self.best_round
             if reported != self.round:
                 self._return_to(reported)
-        settings = self.config.evaluation
+        settings, final = self.config.evaluation, self.config.run.final
         against = ["candidates", "catalogue"] if settings.full else ["candidates"]
-        found = {name: self._measure("test", name) for name in against}
-        full = found["catalogue"].metrics if settings.full else None
-        ranks = {name: one.ranks for name, one in found.items() if one.ranks is not None}
+        measures = {} if final else {name: self._measure("test", name) for name in against}
+        full = measures["catalogue"].metrics if settings.full and not final else None
+        known = {name: one.ranks for name, one in measures.items() if one.ranks is not None}
+        ranks = dict.fromkeys(against, NOBODY) if final else known
         seconds_full = time.perf_counter() - started
-        reference = self._reference() if has_reference(self.config) else {}
+        reference = self._reference() if has_reference(self.config) and not final else {}
         self.seconds_total += time.perf_counter() - started
         summary = summarise(self, reported, full, reference, seconds_full)
+        found = [NOTHING_MEASURED] if final else verdicts(self, ranks.get("candidates"), self.popularity)
+        summary["warnings"] += found
         data = self.split.interactions
         return Result(
             self.config,
@@ -291,6 +304,8 @@ class Training:
             user_ids=data.user_ids,
             item_ids=data.item_ids,
             ranks=RankFile(test_fingerprint(self.split), ranks),
+            observed=self.split.observed,
+            item_titles=data.item_titles,
         )
 
     def _return_to(self, round: int) -> None:
@@ -316,6 +331,7 @@ class Training:
         reference = Training(config, self.split, None, self._host)
         reference.fit(lambda line: None, lambda: False)
         last = reference.history[-1]
+        self.popularity = reference._measure("test", "candidates").ranks
         found = {"candidates": {name: last[name] for name in last if is_metric(name)}}
         if self.config.evaluation.full:
             found["catalogue"] = reference.evaluate("test", "catalogue")

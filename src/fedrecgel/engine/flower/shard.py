@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -179,13 +179,13 @@ def read_shard(place: Path) -> Shard:
     return Shard(folder, torch.from_numpy(users), facts, split, about.user_ids)
 
 
-def rejoin(shards: Sequence[Shard]) -> tuple[ItemSets, list[Any]]:
-    """Training rows and names of all users, where their shards lie on one disk."""
+def rejoin(shards: Sequence[Shard], kind: Literal["train", "observed"] = "train") -> tuple[ItemSets, list[Any]]:
+    """Training rows, or all items, and names of all users, where their shards lie on one disk."""
     first = shards[0].split
     owners, items, counts, recency = [], [], [], []
     names: list[Any] = list(range(first.n_users))
     for shard in shards:
-        train = shard.split.train
+        train: ItemSets = getattr(shard.split, kind)
         owners.append(np.repeat(np.arange(first.n_users), np.diff(train.ptr)))
         items.append(train.items)
         counts.append(train.counts)
