@@ -28,6 +28,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
         for variant, values in kind.variants.items()
         if variant != "released"  # rates and sizes, not another path
     ],
+    ("fedncf", {**settings_of("fedncf"), "init": "spectral"}),
     ("fedmf", {"catalogue": 0.1, "lr": 0.05}),
     ("fedmf", {"updates": "batch", "aggregation": "mean"}),
     ("fedncf-weights", {"aggregation": "mean", "batch_size": 16, "gmf_dim": 4, "mlp_dim": 6}),

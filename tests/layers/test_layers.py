@@ -75,6 +75,7 @@ def test_the_registry_is_the_folder() -> None:
         "base",
         "histories",
         "outside",
+        "spectral_start",
     }
     assert {name.replace("-", "_") for name in METHODS} == files
     for name, kind in METHODS.items():

@@ -32,6 +32,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fedrecgel.methods import author as fed
+from fedrecgel.methods import spectral_start
 from fedrecgel.models import find_model
 from fedrecgel.models.base import INIT_SD, Model
 from fedrecgel.models.gradients import Gradients, LocalLoss
@@ -57,7 +58,7 @@ class FedNCF(fed.Method):
     """NeuMF with private user vectors and uploaded gradients."""
 
     paper: ClassVar[str] = "Perifanis and Efraimidis, Knowledge-Based Systems 2022"
-    sends: ClassVar[frozenset[str]] = frozenset({*NeuMF.tables, *NeuMF.network})
+    sends: ClassVar[frozenset[str]] = frozenset({*NeuMF.tables, *NeuMF.network, *spectral_start.SENDS})
     variants: ClassVar[Mapping[str, Mapping[str, object]]] = {"released": RELEASED}
     search: ClassVar[Mapping[str, object]] = {
         "server_lr": {"low": 3e-4, "high": 3e-2, "log": True},
@@ -79,6 +80,8 @@ class FedNCF(fed.Method):
     """How the server steps the shared tensors with the mean gradient."""
     server_lr: fed.Rate = 1e-2
     """Learning rate of the server."""
+    init: Literal["normal", "spectral"] = "normal"
+    """Item tables start at random, or from eigenvectors: three more rounds of sums over all clients come first."""
     reduction: Literal["chunks", "mean"] = "chunks"
     """Local loss: sum of the means of chunks (released code), or mean over all examples (Algorithm 1)."""
     chunk: fed.Size = 128
@@ -96,8 +99,8 @@ class FedNCF(fed.Method):
 
     @property
     def server_needs(self) -> fed.Need:
-        """Adam squares the sum; a plain step is linear."""
-        return fed.Need.LINEAR if self.server_optimiser == "sgd" else fed.Need.SUM
+        """Adam squares the sum, and eigenvectors are no linear function of theirs; a plain step is linear."""
+        return fed.Need.LINEAR if self.server_optimiser == "sgd" and self.init == "normal" else fed.Need.SUM
 
     @property
     def magnitude(self) -> float:
@@ -105,15 +108,28 @@ class FedNCF(fed.Method):
         return fed.LARGE if self.weighting == "examples" else super().magnitude
 
     def leaves_device(self) -> frozenset[str]:
-        """The gradients and, if clients count by it, their number of examples."""
+        """The gradients, if clients count by it their number of examples, and terms of the sums of a spectral start."""
         shared = frozenset({*self.backbone.tables, *self.backbone.network})
-        return shared | ({"weight"} if self.weighting == "examples" else set())
+        start = spectral_start.SENDS if self.init == "spectral" else frozenset()
+        return shared | start | ({"weight"} if self.weighting == "examples" else set())
+
+    def starts(self, round: int) -> bool:
+        """Whether a round belongs to the spectral start."""
+        return self.init == "spectral" and round < spectral_start.ROUNDS
+
+    def cohort(self, server: fed.Server, population: Int[Tensor, " m"], round: int, draws: fed.Draws) -> fed.Ids:
+        """Everyone for the sums of a spectral start, then a share."""
+        return population if self.starts(round) else super().cohort(server, population, round, draws)
 
     def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """Random item tables and network."""
         initial = self.backbone.init_shared(problem.n_items, draws.generator("init/server"))
         shared = {name: problem.tensor(value) for name, value in initial.items()}
-        return fed.Server(shared, adam_moments(shared) if self.server_optimiser == "adam" else {})
+        kept = adam_moments(shared) if self.server_optimiser == "adam" else {}
+        if self.init == "spectral":
+            rank = max(shared[name].shape[1] for name in self.backbone.tables)
+            shared |= spectral_start.first_tensors(problem, rank, draws)
+        return fed.Server(shared, kept)
 
     def init_clients(self, problem: fed.Problem, ids: fed.Ids, draws: fed.Draws) -> fed.State:
         """User vectors N(0, 0.01²) and, for Adam, zero moments."""
@@ -128,6 +144,8 @@ class FedNCF(fed.Method):
         self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
     ) -> fed.ClientResult:
         """One gradient: step the user vector with its part, send the rest."""
+        if self.starts(round):
+            return fed.ClientResult(private, spectral_start.own_terms(down.shared, batch, round))
         shared = down.derive(self.backbone.prepare)
         found = self.backbone.gradients(shared, private["user"], self.local_loss(batch))
         return fed.ClientResult(self.step_user(private, found.user), self.pack(found, batch), found.loss)
@@ -160,7 +178,14 @@ class FedNCF(fed.Method):
 
     def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """One step with the mean gradient."""
+        if self.starts(round):
+            return self.start_server(server, inbox, round)
         return self.step_server(server, inbox.mean())
+
+    def start_server(self, server: fed.Server, inbox: fed.Inbox, round: int) -> fed.Server:
+        """One step of the spectral start."""
+        shared = spectral_start.step(server.shared, inbox.total(), round, self.backbone.tables)
+        return fed.Server(shared, server.kept)
 
     def step_server(self, server: fed.Server, gradient: fed.Tensors) -> fed.Server:
         """Adam or plain gradient descent."""

@@ -70,6 +70,8 @@ class FedRecGEL(FedNCF):
         self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
     ) -> fed.ClientResult:
         """ClientUpdate of Algorithm 1."""
+        if self.starts(round):
+            return super().client_update(private, down, batch, round, draws)
         model, user, loss = self.backbone, private["user"], self.local_loss(batch)
         shared, c = down.derive(model.prepare), self.decay(down.shared, user, batch)
         balls = model.tables if self.balls == "item" else ()
@@ -104,6 +106,8 @@ class FedRecGEL(FedNCF):
 
     def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """One step with the mean of g_co + g_norm."""
+        if self.starts(round):
+            return self.start_server(server, inbox, round)
         mean = inbox.mean()
         if self.g_norm > 0:
             mean = {name: mean[name] + mean["g_norm"] * value for name, value in server.shared.items()}

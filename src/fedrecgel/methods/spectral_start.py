@@ -1,0 +1,69 @@
+"""Item tables that start from eigenvectors: before a method learns, three rounds of sums over all clients.
+
+The stages S0 and S1 of `spectra` (docs/methods/spectra.md, Eq. 1 to 3): a round of counts, then power iterations on the
+item-item matrix Σ aᵀa with a = m^-¼ x D_n^-¼ of each client. A client sends terms of sums, nonzero on own items; users
+start as they would without it, and nobody takes a gradient step before the last sum is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+from fedrecgel.methods import author as fed
+from fedrecgel.numerics.own_rows import OwnRows
+from fedrecgel.numerics.spectral_scores import damping
+from fedrecgel.numerics.spectrum import nystrom, orthonormal
+
+ROUNDS = 3
+"""Sums before the first gradient: one of counts, and one of each power iteration."""
+USER_POWER = 0.25
+"""Exponent of the normalisation by sizes of histories."""
+ROW_NORM = 0.5
+"""Root mean square norm of a table's rows at the start."""
+COUNTS, BASIS = "start_counts", "start_basis"
+"""What the server hands out for these rounds, and takes back afterwards."""
+SENDS = frozenset({"counts", "spectrum"})
+"""What leaves the device in them."""
+
+
+def first_tensors(problem: fed.Problem, rank: int, draws: fed.Draws) -> fed.Tensors:
+    """No counts, and a random basis."""
+    rank = min(rank, problem.n_items, problem.n_clients)
+    start = problem.tensor(draws.generator("init/basis").normal(size=(problem.n_items, rank)))
+    return {COUNTS: start.new_zeros(problem.n_items, 1), BASIS: orthonormal(start)}
+
+
+def own_terms(shared: fed.Tensors, batch: fed.ClientBatch, round: int) -> fed.Upload:
+    """The own term of this round's sum."""
+    own = OwnRows.of(batch.history, batch.labels.dtype)
+    if round == 0:
+        rows = {"counts": own.x[:, :, None]}
+    else:
+        a = own.m.clamp(min=1)[:, None] ** -USER_POWER * own.x * damping(shared[COUNTS])[own.items]
+        projected = embedding_bag(own.items, shared[BASIS], per_sample_weights=a, mode="sum")
+        rows = {"spectrum": a[:, :, None] * projected[:, None]}
+    return fed.Upload(batch.ids, {}, rows, own.items, torch.ones_like(own.m))
+
+
+def step(shared: fed.Tensors, sums: fed.Tensors, round: int, tables: Sequence[str]) -> fed.Tensors:
+    """The shared tensors after a sum; after the last one the tables stand on eigenvectors, and nothing else is left."""
+    if round == 0:
+        return {**shared, COUNTS: sums["counts"]}
+    if round < ROUNDS - 1:
+        return {**shared, BASIS: orthonormal(sums["spectrum"])}
+    vectors, values = nystrom(sums["spectrum"], shared[BASIS])
+    whole = vectors * (values / values[0]).sqrt() / damping(shared[COUNTS])[:, None]
+    rest = {name: value for name, value in shared.items() if name not in (COUNTS, BASIS)}
+    return {**rest, **{name: _replace_columns(rest[name], whole) for name in tables if rest[name].shape[1] > 1}}
+
+
+def _replace_columns(table: Float[Tensor, "n d"], whole: Float[Tensor, "n k"]) -> Float[Tensor, "n d"]:
+    """As many columns as there are eigenvectors; further ones stay random. A bias of width 1 is no vector."""
+    chosen = whole[:, : table.shape[1]]
+    scaled = chosen * (ROW_NORM / chosen.square().sum(1).mean().sqrt())
+    return torch.cat([scaled, table[:, chosen.shape[1] :]], 1).contiguous()
