@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tests.builders import TINY, interactions_of, random_split
 
 import fedrecgel
+from fedrecgel.cli.table import result_table
 from fedrecgel.errors import ConfigError
 from fedrecgel.runs.verdict import NOTHING_MEASURED
 
@@ -40,7 +43,7 @@ def test_held_out_items_among_training_rows_are_told() -> None:
     ]
 
 
-def test_a_final_model_trains_on_everything_and_measures_nothing() -> None:
+def test_a_final_model_trains_on_everything_and_measures_nothing(tmp_path: Path) -> None:
     split = random_split(n_users=8, n_items=120)
     result = fedrecgel.train("fedncf", split.interactions, rounds=2, final=True, **TINY)
     assert (result.metrics, result.metrics_full, result.reference) == ({}, {}, {})
@@ -50,6 +53,9 @@ def test_a_final_model_trains_on_everything_and_measures_nothing() -> None:
     data = split.interactions
     has = {data.item_ids[item] for item in data.items[data.users == 2]}
     assert {best.item for best in result.recommend("u2", 1000)} == set(data.item_ids) - has
+    result.save(tmp_path / "run")
+    assert fedrecgel.open(tmp_path / "run").recommend("u2", 5) == result.recommend("u2", 5)
+    assert "a final model" in result_table(result)
 
 
 def test_a_final_model_cannot_tell_when_to_stop() -> None:

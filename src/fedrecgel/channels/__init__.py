@@ -7,7 +7,7 @@
     chain.py      a channel made of stages
     secagg.py     sums under masks; masking.py is the protocol, with masks.py, shares.py and neighbours.py
     bfv.py        ciphertexts; with ciphertexts.py
-    dp.py         noise and a budget; with clipping.py, accounting.py and budget.py
+    dp.py         noise and a budget; with clipping.py, accounting.py, budget.py and noise_shares.py
     fixedpoint.py numbers as integers
     registry.py   channels by name
 """

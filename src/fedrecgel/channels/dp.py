@@ -2,8 +2,8 @@
 
 Three places for the noise. `dp`: the server, who sees clipped uploads, adds it to their sum before anything else is
 done with it; clients take part by a secret draw of their own (Poisson sampling), which the accountant counts on.
-`local-dp`: every device, to what it sends. `secagg+dp`: every device a share of it, behind masks, so that nobody ever
-sees a sum without noise; see secagg_dp.py.
+`local-dp`: every device, to what it sends. Third, every device a share of it, behind masks, so that nobody ever sees a
+sum without noise: noise_shares.py.
 
 Noise comes from a generator keyed by a secret, which the checkpoint holds, and by what it hides: a round that is
 repeated repeats its noise, and noise never comes back under another sum, where one could be subtracted from the other.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import textwrap
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import tomli_w
 
 from fedrecgel.cli.common import add_set_option, config_of, field_docs
+from fedrecgel.cli.recommend import as_row
 from fedrecgel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,7 +51,13 @@ def add_parser(subparsers: Subparsers) -> None:
         help="keep trying while the server refuses this node (default 90): a killed one counts as present for a minute",
     )
     parser.set_defaults(run=run_node)
-    actions = parser.add_subparsers(dest="action", metavar="policy")
+    actions = parser.add_subparsers(dest="action", metavar="policy|recommend")
+    recommend = actions.add_parser("recommend", help="what a run recommends to the users of a shard, on their node")
+    recommend.add_argument("folder", metavar="RUN", help="the server's folder of a finished run, copied whole")
+    recommend.add_argument("--shard", required=True, metavar="DIR", help="the node's shard")
+    recommend.add_argument("--user", metavar="ID", help="one of its users (default: all)")
+    recommend.add_argument("-k", type=int, default=10, metavar="N", help="items per user (default 10)")
+    recommend.set_defaults(run=run_recommend)
     policy = actions.add_parser("policy", help="print a policy file to begin with: the default, or one for one run")
     policy.add_argument("config", nargs="?", metavar="CONFIG", help="a TOML file: allow this run alone")
     policy.add_argument(
@@ -95,6 +103,16 @@ def run_node(args: Namespace) -> int:
         _say(f"Deleted what run {name} left: nobody touched it for {policy.keep_days:g} days.\n")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the node below, too
     return keep_node(command, env, _say, args.wait)
+
+
+def run_recommend(args: Namespace) -> int:
+    """Print one JSON document: nothing but this process sees it."""
+    from fedrecgel.engine.flower.shard import read_shard  # here, because they import torch
+    from fedrecgel.runs.hosted import recommend_hosted
+
+    found = recommend_hosted(Path(args.folder), read_shard(Path(args.shard)), args.user, args.k)
+    print(json.dumps([as_row(user, best) for user, best in found], indent=1, ensure_ascii=False))
+    return 0
 
 
 def run_policy(args: Namespace) -> int:

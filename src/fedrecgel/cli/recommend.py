@@ -6,7 +6,7 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedrecgel.cli.common import INTERRUPTED, warnings_as_sentences
 from fedrecgel.errors import ConfigError
@@ -72,16 +72,17 @@ def run_recommend(args: Namespace) -> int:
             user, found = None, result.recommend(history=items, k=args.k, **lists)
         else:
             user, found = result.user_ids[user_number(result, args.user)], result.recommend(args.user, args.k, **lists)
-    print(_as_json(user, found) if args.json else _as_text(found))
+    print(json.dumps([as_row(user, found)], indent=1, ensure_ascii=False) if args.json else _as_text(found))
     return 0
 
 
-def _as_json(user: int | str | None, found: list[Recommendation]) -> str:
+def as_row(user: int | str | None, found: list[Recommendation]) -> dict[str, Any]:
+    """What programs read of one user."""
     rows = [
         {"item": best.item, "title": best.title, "score": best.score, "rank": rank, "because": list(best.because)}
         for rank, best in enumerate(found, 1)
     ]
-    return json.dumps([{"user": user, "items": rows}], indent=1, ensure_ascii=False)
+    return {"user": user, "items": rows}
 
 
 def _as_text(found: list[Recommendation]) -> str:

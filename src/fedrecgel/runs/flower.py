@@ -91,7 +91,7 @@ def serve(courier: Courier, order: Mapping[str, Any]) -> None:
         return _gather(warned, Path(shards), name) if shards else warned
 
     def host(config: Config, method: Method, channel: Channel, problem: Problem, split: Split) -> Host:
-        run = RemoteRun(_name_on_nodes(name, config), json.dumps(config.to_dict()))
+        run = RemoteRun(name_on_nodes(name, config), json.dumps(config.to_dict()))
         engine = FlowerEngine(method, channel, problem, roster, courier, run, config.flower, config.gate)
         return Host(engine, engine, DeviceHalf())  # of the server's state, nodes seal nothing
 
@@ -112,7 +112,7 @@ def _run_name(config: Config, split: Split, folder: RunFolder, *, resume: bool) 
     return f"{fingerprint[:12]}-{secrets.token_hex(4)}"
 
 
-def _name_on_nodes(name: str, config: Config) -> str:
+def name_on_nodes(name: str, config: Config) -> str:
     """The name of a run and its method, as nodes take it: popularity beside a run is a run of its own."""
     return f"{name}-{re.sub('[^0-9a-z]+', '-', method_label(config.method.name).lower())}"
 
@@ -126,7 +126,7 @@ def _gather(result: Result, shards: Path, name: str) -> Result:
     everyone = ClientStore(method, problem, draws)
     nodes = [read_shard(place) for place in sorted(shards.glob("node-*"))]
     for node in nodes:
-        store = DiskStore(node.state / _name_on_nodes(name, config), method, problem, draws, rounds=rounds)
+        store = DiskStore(node.state / name_on_nodes(name, config), method, problem, draws, rounds=rounds)
         ids = store.trained()
         if len(ids):
             everyone.write(ids, store.read(ids))

@@ -144,7 +144,7 @@ class Result:
             own[RECENCY] = torch.from_numpy(np.ascontiguousarray(self.train.recency))
         if self.observed is not None:
             known = zip(KNOWN, (self.observed.ptr, self.observed.items), strict=True)
-            own |= {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in known}
+            own |= {name: torch.from_numpy(value.copy()) for name, value in known}  # a final run has one for both
         private = {**self.clients.pack(), **own}
         catalogue = {"item_ids": self.item_ids, "item_titles": self.item_titles}
         files = {

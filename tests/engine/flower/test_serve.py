@@ -14,13 +14,14 @@ from tests.engine.flower.faults import Failing
 from tests.engine.flower.inprocess import InProcess, config_of, same, served, shards_in
 
 from fedrecgel.engine.flower.node import Node
-from fedrecgel.engine.flower.shard import write_shards
+from fedrecgel.engine.flower.shard import read_shard, write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
 from fedrecgel.errors import ConfigError, RunError
 from fedrecgel.methods import METHODS
 from fedrecgel.runs.config import Config
 from fedrecgel.runs.flower import work_of
 from fedrecgel.runs.folder import RunFolder
+from fedrecgel.runs.hosted import recommend_hosted
 from fedrecgel.runs.reference import WITHHELD
 from fedrecgel.runs.result import Result
 from fedrecgel.runs.summary import BARE
@@ -264,3 +265,21 @@ def test_a_real_node_imports_no_file_that_a_server_names(tmp_path: Path) -> None
     work = json.dumps({"method": {"name": f"{file}:Mine"}})
     with pytest.raises(ConfigError, match=r"A node runs methods that are installed on it. Found 'Mine' in a file"):
         node.answer("train", Letter({"run": "a-run", "round": 0, "work": work}, {"ids": torch.tensor([0])}))
+
+
+@pytest.mark.parametrize("method", ["fedrecgel", "pfedrec", "ease"])
+def test_a_deployment_recommends_to_histories_and_on_its_nodes(method: str, tmp_path: Path) -> None:
+    config = config_of(method)
+    local = in_one_process(config)
+    courier = InProcess(write_shards(SPLIT, tmp_path / "nodes", 3))
+    result = served(config, SPLIT, tmp_path / "run", courier, simulated=False)
+    with pytest.raises(ConfigError, match="The users of this run are on their nodes"):
+        result.recommend("3")
+    found = result.recommend(history=[103, 107, 150], k=5)
+    assert [best.item for best in found] == [best.item for best in local.recommend(history=[103, 107, 150], k=5)]
+    for place in sorted((tmp_path / "nodes").iterdir()):
+        hosted = dict(recommend_hosted(tmp_path / "run", read_shard(place), None, 5))
+        for user, best in hosted.items():
+            assert [entry.item for entry in best] == [entry.item for entry in local.recommend(user, 5)]
+    with pytest.raises(ConfigError, match="Unknown user 'u99' on this node"):
+        list(recommend_hosted(tmp_path / "run", read_shard(place), "u99", 5))

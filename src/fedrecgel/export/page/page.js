@@ -91,7 +91,7 @@ function lock() {
 
 function tellAbout(manifest, bytes, files) {
   $("loaded").textContent = `${megabytes(bytes)} in ${files} files`;
-  $("state").textContent = "Model runs on this device";
+  $("state").textContent = "Runs on this device";
   $("state").classList.add("ready");
   const sent = manifest.leaves_device.training.join(", ");
   $("made").append(
