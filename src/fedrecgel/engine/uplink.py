@@ -24,10 +24,6 @@ class Uplink(Protocol):
     def sent_down(self) -> int:
         """Bytes of all that was passed on to them, beside what they download."""
 
-    @property
-    def takes_losses(self) -> bool:
-        """Whether losses leave among the tensors of an upload: see channels/sums.py, LOSS."""
-
     def leave(self, upload: Upload) -> Upload:
         """What leaves the devices of these clients; called by several threads."""
 
@@ -37,9 +33,6 @@ class Uplink(Protocol):
 
 class Simulated:
     """Every client is a participant of its own, and the server is next door."""
-
-    takes_losses = False
-    """A simulator's own bookkeeping."""
 
     def __init__(self, channel: Channel, devices: DeviceHalf, server: ServerHalf, setup: RoundSetup) -> None:
         self._devices, self._server, self._recovers = devices, server, False
