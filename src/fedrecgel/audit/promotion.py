@@ -56,7 +56,7 @@ class Tampering:
     ) -> None:
         self._way, self._attackers, self._target, self._goal, self._gate = way, attackers, target, goal, gate
         self._gain = gain
-        self.exchanged = way.exchanged
+        self.sent_up, self.sent_down = way.sent_up, way.sent_down
         self._longest = 0.0
 
     def leave(self, upload: Upload) -> Upload:

@@ -46,7 +46,7 @@ class Sight:
 class Wiretap:
     """The way of uploads through a channel that reveals each of them, with somebody listening at its end."""
 
-    exchanged = 0
+    sent_up = sent_down = 0
 
     def __init__(self, devices: DeviceHalf, server: ServerHalf, setup: RoundSetup) -> None:
         self._devices, self._server, self._setup = devices, server, setup

@@ -69,7 +69,7 @@ def run_recommend(args: Namespace) -> int:
             return _write_all(result, Path(args.output), args.k, lists)
         if args.history is not None:
             items = [item.strip() for item in args.history.split(",") if item.strip()]
-            user, found = None, result.recommend(history=items, k=args.k, **lists)
+            user, found = None, result.recommend(None, args.k, history=items, **lists)
         else:
             user, found = result.user_ids[user_number(result, args.user)], result.recommend(args.user, args.k, **lists)
     print(json.dumps([as_row(user, found)], indent=1, ensure_ascii=False) if args.json else _as_text(found))

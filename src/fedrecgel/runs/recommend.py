@@ -111,7 +111,9 @@ def name_best(
     (best,) = best_items(audience, range(user, user + 1), k, 1, allowed)
     names, titles = result.item_ids, result.item_titles
     return [
-        Recommendation(names[item], score, titles and titles[item], tuple(names[own] for own in because))
+        Recommendation(
+            names[item], score, None if titles is None else titles[item], tuple(names[own] for own in because)
+        )
         for item, score, because in zip(
             best.items.tolist(), best.scores.tolist(), reasons(audience, user, best.items), strict=True
         )

@@ -143,8 +143,9 @@ class Result:
         if self.train.recency is not None:
             own[RECENCY] = torch.from_numpy(np.ascontiguousarray(self.train.recency))
         if self.observed is not None:
-            known = zip(KNOWN, (self.observed.ptr, self.observed.items), strict=True)
-            own |= {name: torch.from_numpy(value.copy()) for name, value in known}  # a final run has one for both
+            known: tuple[Rows, Rows] = (self.observed.ptr, self.observed.items)
+            copies = (torch.from_numpy(value.copy()) for value in known)  # a final run has one for both
+            own |= dict(zip(KNOWN, copies, strict=True))
         private = {**self.clients.pack(), **own}
         catalogue = {"item_ids": self.item_ids, "item_titles": self.item_titles}
         files = {
