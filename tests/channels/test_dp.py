@@ -170,7 +170,14 @@ def test_clients_are_drawn_one_by_one_from_the_secret() -> None:
 
 def test_a_run_without_anybody_releases_noise() -> None:
     found = fr.train(
-        "fedmf", SPLIT, rounds=3, dim=4, fraction=0.001, run={"channel": "dp"}, dp={"noise_multiplier": 1.0}
+        "fedmf",
+        SPLIT,
+        rounds=3,
+        dim=4,
+        server_lr=1.0,
+        fraction=0.001,
+        run={"channel": "dp"},
+        dp={"noise_multiplier": 1.0},
     )
     assert [line["clients"] for line in found.history] == [0, 0, 0]
     assert found.shared["items"].abs().max() > 1, "noise, divided by nothing"

@@ -4,10 +4,12 @@ Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Le
 https://doi.org/10.1145/3133956.3133982, between neighbours as in `channels/neighbours.py`:
 
 1. `publish`: two fresh public keys, and a commitment to the seed of the own mask.
-2. `share`: the seeds of the own mask and of the key for masks, cut into shares, one sealed envelope for each neighbour.
+2. `share`: the seeds of the own mask and of the key for masks, cut into shares, one sealed envelope for each neighbour
+   and one for oneself.
 3. `cover`: the own mask, and one with every neighbour who shared: one of the two adds it, the other subtracts it.
-4. `reveal`: of every neighbour one share: of its own mask if its upload arrived, of its key if not. Never both.
-   Whose upload arrived gives the seed of its own mask itself.
+4. `reveal`: of every neighbour one share: of its own mask if its upload arrived, of its key if not. Never both. Of
+   oneself a share of the mask, not its seed: a server could tell all others that this upload is lost, get the key
+   from them, and read the upload.
 
 `uncover` takes off all masks from the sum. What was opened is compared with what was published, so a wrong share cannot
 give a wrong sum: the round fails and is repeated.
@@ -61,6 +63,10 @@ class Circle(NamedTuple):
         published = {participant: Published.read(message) for participant, message in messages.items()}
         return cls(published, found, neighbours(circle(messages), found.degree))
 
+    def holders(self, participant: int) -> list[int]:
+        """Who has shares of a participant's secrets: its neighbours and itself."""
+        return sorted([*self.neighbours[participant], participant])
+
 
 class Secret(msgspec.Struct, frozen=True):
     """What a participant keeps from the first step to the third."""
@@ -86,15 +92,13 @@ class Secret(msgspec.Struct, frozen=True):
 class Kept(msgspec.Struct, frozen=True):
     """What a participant keeps from the third step to the last: no key any more."""
 
-    mask_seed: bytes
     shares: dict[int, tuple[bytes, bytes]]
-    """Of every neighbour who shared."""
+    """Of every neighbour who shared, and of itself."""
 
 
 class Revealed(msgspec.Struct, frozen=True):
     """What a participant tells the server in the last step."""
 
-    mask_seed: bytes
     masks: dict[int, bytes]
     """Shares of the own masks of those whose uploads arrived."""
     keys: dict[int, bytes]
@@ -113,8 +117,8 @@ def commit(seed: bytes) -> bytes:
 
 
 def share(secret: Secret, me: int, circle: Circle) -> dict[int, bytes]:
-    """Step 2: an envelope for each neighbour."""
-    holders, threshold = circle.neighbours[me], circle.plan.threshold
+    """Step 2: an envelope for each holder."""
+    holders, threshold = circle.holders(me), circle.plan.threshold
     masks = split(secret.mask_seed, threshold, holders)
     keys = split(secret.key_seed, threshold, holders)
     key = secret.envelope_key
@@ -134,7 +138,7 @@ def open_envelopes(secret: Secret, me: int, circle: Circle, envelopes: Mapping[i
     """
     key, shares = secret.envelope_key, {}
     for sender, envelope in envelopes.items():
-        near = sender in circle.neighbours[me]
+        near = sender in circle.holders(me)
         pair = disclose(envelope, _envelope(key, sender, me, sender, circle), _about(sender, me)) if near else None
         if pair is None:
             raise PrivacyError(
@@ -142,7 +146,7 @@ def open_envelopes(secret: Secret, me: int, circle: Circle, envelopes: Mapping[i
                 f"are not: somebody on the way changed keys or envelopes, and nothing is sent."
             )
         shares[sender] = (pair.mask, pair.key)
-    return Kept(secret.mask_seed, shares)
+    return Kept(shares)
 
 
 def _envelope(key: Any, sender: int, holder: int, other: int, circle: Circle) -> bytes:
@@ -161,16 +165,16 @@ def cover(values: Mapping[str, Words], secret: Secret, me: int, circle: Circle, 
         secret: its own.
         me: its number.
         circle: of this round.
-        sharers: neighbours whose envelopes arrived; with the others there is no mask, as nobody could take it off.
+        sharers: whose envelopes arrived; with other neighbours there is no mask, as nobody could take it off.
     """
     add_mask(values, secret.mask_seed)
     key = private_key(secret.key_seed)
-    for other in sharers:
+    for other in set(sharers) - {me}:
         add_mask(values, agree(key, circle.published[other].mask_key, "mask"), subtract=me > other)
 
 
 def reveal(kept: Kept, me: int, circle: Circle, arrived: Collection[int]) -> Revealed:
-    """Step 4: one share of each neighbour, and the seed of the own mask.
+    """Step 4: one share of each neighbour, and one of the own mask.
 
     Raises:
         PrivacyError: so few uploads arrived, or are said to have, that their sum is not to be opened.
@@ -183,7 +187,7 @@ def reveal(kept: Kept, me: int, circle: Circle, arrived: Collection[int]) -> Rev
         )
     masks = {other: pair[0] for other, pair in kept.shares.items() if other in who}
     keys = {other: pair[1] for other, pair in kept.shares.items() if other not in who}
-    return Revealed(kept.mask_seed, masks, keys)
+    return Revealed(masks, keys)
 
 
 def uncover(
@@ -206,13 +210,9 @@ def uncover(
         IncompleteError: too few shares, or wrong ones; then `sums` are of no use.
     """
     for participant in sorted(arrived):
-        own = revealed.get(participant)
+        shares = {holder: told.masks[participant] for holder, told in revealed.items() if participant in told.masks}
         published = circle.published[participant]
-        if own is not None and commit(own.mask_seed) == published.commitment:
-            seed = own.mask_seed
-        else:
-            shares = {holder: told.masks[participant] for holder, told in revealed.items() if participant in told.masks}
-            seed = _open(shares, participant, circle, lambda found, want=published: commit(found) == want.commitment)
+        seed = _open(shares, participant, circle, lambda found, want=published: commit(found) == want.commitment)
         add_mask(sums, seed, subtract=True)
     for participant in sorted(set(sharers) - set(arrived)):
         shares = {holder: told.keys[participant] for holder, told in revealed.items() if participant in told.keys}
@@ -227,7 +227,7 @@ def uncover(
 
 def _open(shares: Mapping[int, bytes], participant: int, circle: Circle, is_right: Any) -> bytes:
     """A participant's secret; if some shares are wrong, from others."""
-    holders, threshold = circle.neighbours[participant], circle.plan.threshold
+    holders, threshold = circle.holders(participant), circle.plan.threshold
     good = {holder: one for holder, one in shares.items() if holder in holders and len(one) == SEED_BYTES}
     around = 2 * sorted(good)
     for start in range(len(good) if len(good) >= threshold else 0):  # some of these leave out any single holder
@@ -236,6 +236,6 @@ def _open(shares: Mapping[int, bytes], participant: int, circle: Circle, is_righ
         if is_right(found):
             return found
     raise IncompleteError(
-        f"The masks of a participant whose answer is missing come off with {threshold} right shares. Found {len(good)}"
+        f"The masks of a participant come off with {threshold} right shares. Found {len(good)}"
         f"{', of which too few are right' if len(good) >= threshold else ''}."
     )

@@ -31,7 +31,7 @@ class Plan(NamedTuple):
     degree: int
     """Neighbours of each participant."""
     threshold: int
-    """Shares that open a secret; every neighbour holds one."""
+    """Shares that open a secret; every neighbour holds one, and so does the participant itself."""
     fewest: int
     """Participants whose uploads must arrive: with fewer, nobody opens anything."""
 
@@ -41,10 +41,11 @@ def plan(n: int) -> Plan:
     """Degree and threshold for n participants.
 
     Up to `COMPLETE` of them, more than half of all shares open a secret. Then a server that tells some that an upload
-    arrived, and others that it did not, opens at most one of that participant's two secrets.
+    arrived, and others that it did not, opens at most one of that participant's two secrets. With more participants a
+    server that lies so could open both: there the masks hold against one that follows the protocol.
     """
     lost = int(DROPPED * n)
-    everybody = Plan(n - 1, (n - 1) // 2 + 1, n - lost)
+    everybody = Plan(n - 1, n // 2 + 1, n - lost)
     if n <= COMPLETE:
         return everybody
     for degree in range(2, n - 1, 2):
