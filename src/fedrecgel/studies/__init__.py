@@ -4,11 +4,19 @@ from fedrecgel.studies.ablation import AblationExperiment
 from fedrecgel.studies.experiment import Experiment
 from fedrecgel.studies.landscape import LandscapeExperiment
 from fedrecgel.studies.main_table import MainTableExperiment
+from fedrecgel.studies.privacy import PrivacyExperiment
 from fedrecgel.studies.quirks import QuirksExperiment
 from fedrecgel.studies.sensitivity import SensitivityExperiment
 
 EXPERIMENTS: dict[str, type[Experiment]] = {
     kind.name: kind
-    for kind in (MainTableExperiment, SensitivityExperiment, AblationExperiment, LandscapeExperiment, QuirksExperiment)
+    for kind in (
+        MainTableExperiment,
+        SensitivityExperiment,
+        AblationExperiment,
+        LandscapeExperiment,
+        QuirksExperiment,
+        PrivacyExperiment,
+    )
 }
 """By name, in the order of the help text."""
