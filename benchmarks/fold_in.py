@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +41,10 @@ SHARE = 10
 """One user in so many is kept out."""
 ALONE = 50
 """Newcomers folded in one by one, to time them."""
-SETTINGS = {"evaluation": {"every": 10**6, "full": False, "reference": "off"}, "local": {"accelerate": True}}
+SETTINGS: dict[str, Any] = {
+    "evaluation": {"every": 10**6, "full": False, "reference": "off"},
+    "local": {"accelerate": True},
+}
 """Training is not watched; kernels change no number but by rounding."""
 
 
@@ -58,9 +62,15 @@ def keep_out(split: Split, seed: int) -> tuple[Users, Split]:
         times=None if data.times is None else data.times[rows],
         user_ids=[data.user_ids[user] for user in inside],
     )
-    held = {"test": split.test[inside], "candidates": split.candidates[inside]}
-    sets = {"train": split.train.of(inside), "observed": split.observed.of(inside)}
-    return out, replace(split, interactions=part, **sets, **held)
+    without = replace(
+        split,
+        interactions=part,
+        train=split.train.of(inside),
+        observed=split.observed.of(inside),
+        test=split.test[inside],
+        candidates=split.candidates[inside],
+    )
+    return out, without
 
 
 def trained(method: str, split: Split, seed: int, folder: Path) -> Result:
