@@ -10,9 +10,9 @@ from tests.ranks import lay_out
 
 from fedrecgel.display.chart import Steps
 from fedrecgel.errors import ConfigError
+from fedrecgel.studies.budgets import Privacy, PrivacyExperiment
 from fedrecgel.studies.experiment import Scope
 from fedrecgel.studies.presets import Presets
-from fedrecgel.studies.privacy import Privacy, PrivacyExperiment
 
 
 def experiment(
