@@ -7,6 +7,7 @@ dir="$1" dataset="${2:-demo}" port="${3:-8000}" nodes="${4:-3}"
 mkdir -p "$dir"
 [ -e "$dir/keys/ca.crt" ] || "$here/keys.sh" "$dir/keys" DNS:localhost,IP:127.0.0.1 "$nodes"
 [ -d "$dir/shards" ] || fedrecgel data shard "$dataset" --nodes "$nodes" --out "$dir/shards"
+[ -e "$dir/policy.toml" ] || fedrecgel node policy --peers "$dir"/keys/node-*.pub > "$dir/policy.toml"
 started=()
 trap 'kill -TERM "${started[@]}" 2>/dev/null; wait' EXIT
 trap 'exit 0' INT TERM
@@ -18,7 +19,7 @@ until grep -q "is ready" "$dir/superlink.log"; do
 done
 for number in $(seq 0 $((nodes - 1))); do
   fedrecgel node --shard "$dir/shards/node-$number" --superlink "127.0.0.1:$port" --certificate "$dir/keys/ca.crt" \
-    --key "$dir/keys/node-$number" > "$dir/node-$number.log" 2>&1 &
+    --key "$dir/keys/node-$number" --policy "$dir/policy.toml" > "$dir/node-$number.log" 2>&1 &
   started+=($!)
 done
 echo "Ready. In another terminal:"

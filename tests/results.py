@@ -21,6 +21,7 @@ EXPERIMENTS: dict[str, list[str]] = {
     "sensitivity": ["--settings", "published", "--grid", "0,0.1,1"],
     "landscape": ["--normalisation", "unit", "--grid-points", "3", "--clients", "5"],
     "quirks": ["--methods", "fedncf,pfedrec"],
+    "privacy": ["--methods", "fedncf", "--epsilons", "inf,8"],
 }
 
 

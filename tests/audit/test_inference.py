@@ -15,7 +15,7 @@ def test_single_uploads_give_histories_away(method: str) -> None:
     found = attack_each(scene_of(method))
     assert found["gradient_sign"].f1 >= 0.99
     assert found["intersection"].f1 >= 0.99
-    assert found["known_seed"].f1 > 0.75
+    assert found["known_seed"].f1 > 0.75  # all that row numbers of one round settle here: test_replay.py
     assert found["touched_rows"].f1 < 0.5
     assert found["gradient_sign"].low > 0.3
 

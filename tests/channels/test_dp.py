@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,53 +10,25 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chi2, kstest
-from tests.builders import TINY, random_split
+from tests.builders import TINY
+from tests.channels.noisy import INF, SPLIT, begun, plan, through, uploads
 from tests.channels.reach import reachable
 from tests.channels.uploads import N_ITEMS, by_loop, random_upload, setup_of
 from tests.engine.flower.inprocess import config_of, same, served
 
 import fedrecgel as fr
 from fedrecgel.channels.accounting import spent_epsilon
-from fedrecgel.channels.base import Plan
 from fedrecgel.channels.budget import Budget, DpSettings
 from fedrecgel.channels.clipping import TOGETHER, apart, group_norms
-from fedrecgel.channels.dp import BIT_NOISE, GRID_BITS, Dp, LocalDp, _update_noise, add_noise
-from fedrecgel.channels.sums import Received, each_of
+from fedrecgel.channels.dp import GRID_BITS, Dp, LocalDp, add_noise
+from fedrecgel.channels.sums import each_of
 from fedrecgel.draws import Draws
-from fedrecgel.engine.checkpoint import Checkpoint
-from fedrecgel.errors import ConfigError, PrivacyError
-from fedrecgel.methods.base import Need, Upload
-from fedrecgel.runs.config import from_dict
-from fedrecgel.runs.folder import RunFolder
-from fedrecgel.runs.training import Interrupted, train_config
+from fedrecgel.errors import PrivacyError
+from fedrecgel.methods.base import Need
 
-INF = float("inf")
-SPLIT = random_split(n_users=14, n_items=130)
 DOUBLE = {"dtype": "float64", "channel": "dp"}
 FREE = {"clip": INF, "epsilon": INF}
 """No limit, no noise."""
-
-
-def plan(n_clients: int = 5, fraction: float = 1.0, rounds: int = 1, names: Iterable[str] = ()) -> Plan:
-    return Plan(n_clients, fraction, rounds, frozenset({"matrix", "bias", "number", "table", *names}), seed=0)
-
-
-def begun(fraction: float = 1.0, **settings: Any) -> Dp:
-    channel = Dp(DpSettings(**{"epsilon": INF, **settings}))
-    channel.begin(plan(fraction=fraction))
-    return channel
-
-
-def uploads(clients: int = 5, seed: int = 0) -> list[Upload]:
-    return [random_upload(torch.Generator().manual_seed(seed), clients, 3, torch.ones(clients).double())]
-
-
-def through(channel: Dp, sent: list[Upload], round: int = 0) -> Received:
-    setup = replace(setup_of(Need.SUM), round=round)
-    device = channel.device(Draws(0))
-    found = channel.server().collect([device.seal(upload, setup) for upload in sent], setup)
-    assert isinstance(found, Received)
-    return found
 
 
 KNOWN = [-0.0822595, -0.0857053, 0.1308181]
@@ -177,91 +147,10 @@ def test_a_run_without_anybody_releases_noise() -> None:
         server_lr=1.0,
         fraction=0.001,
         run={"channel": "dp"},
-        dp={"noise_multiplier": 1.0},
+        dp={"noise_multiplier": 1.0, "noise": "seed"},  # a fresh secret would draw somebody once in 25 times
     )
     assert [line["clients"] for line in found.history] == [0, 0, 0]
     assert found.shared["items"].abs().max() > 1, "noise, divided by nothing"
-
-
-def test_the_run_stops_before_its_budget_is_spent(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"dim": 4, "fraction": 0.5, "run": {"channel": "dp"}}
-    dp = {"epsilon": 20.0, "noise_multiplier": 1.0}
-    found = fr.train("fedmf", SPLIT, rounds=50, out=tmp_path / "run", **options, dp=dp)
-    privacy, done = found.summary["privacy"], len(found.history)
-    assert 1 < done < 50
-    assert privacy["epsilon"] <= 20 < epsilon_of(1.0, 0.5, done + 1)
-    assert privacy["sampling"] == {"rule": "poisson", "rate": 0.5}
-    assert (privacy["delta"], privacy["noise_multiplier"], privacy["clip"]) == (1e-5, 1.0, 1.0)
-    assert "HR@10" in found.history[-1]
-    assert any(f"stopped after round {done} of 50" in text for text in found.summary["warnings"])
-    assert fr.open(tmp_path / "run").metrics == found.metrics
-    enough = fr.train("fedmf", SPLIT, rounds=6, **options, dp={"epsilon": 3.0})
-    assert len(enough.history) == 6
-    assert 2.9 < enough.summary["privacy"]["epsilon"] <= 3.0
-
-
-def epsilon_of(z: float, rate: float, rounds: int) -> float:
-    return spent_epsilon(z, rate, rounds, 1e-5)
-
-
-def test_resuming_repeats_noise_and_cohorts_and_keeps_the_budget(tmp_path: Path) -> None:
-    config = from_dict(
-        {
-            "data": {"name": "tiny", "min_interactions": 5},
-            "split": {},
-            "method": {"name": "fedmf", "dim": 4, "fraction": 0.5},
-            "run": {"rounds": 4, "channel": "dp"},
-            "checkpoint": {"every": 1},
-            "dp": {"epsilon": 90.0, "adaptive": True, "clip": 0.1, "noise_multiplier": 0.5},
-        }
-    )
-    folder = RunFolder(tmp_path / "run")
-    with pytest.raises(Interrupted):
-        train_config(config, SPLIT, folder, should_stop=lambda: True)
-    kept = Checkpoint.read(folder.checkpoint)
-    assert kept.channel["secret"].shape == (32,)
-    assert float(kept.channel["noise_multiplier"]) == 0.5
-    state = folder.checkpoint.read_bytes()
-    found = []
-    for _ in range(2):
-        folder.summary.unlink(missing_ok=True)
-        folder.checkpoint.write_bytes(state)
-        found.append(train_config(config, SPLIT, folder, resume=True))
-    same(found[0].shared, found[1].shared)
-    assert found[0].summary["privacy"]["clip"] != 0.1
-    secret = kept.channel["secret"].numpy().tobytes()
-    for file in (folder.config, folder.summary, folder.metrics):
-        assert secret.hex() not in file.read_text()
-        assert json.dumps(list(secret)) not in file.read_text()
-
-
-def test_a_run_killed_before_its_first_checkpoint_has_its_secret(tmp_path: Path) -> None:
-    config = from_dict(
-        {
-            "data": {"name": "tiny", "min_interactions": 5},
-            "method": {"name": "fedmf", "dim": 4, "fraction": 0.5},
-            "run": {"rounds": 2, "channel": "dp"},
-        }
-    )
-    folder, seen = RunFolder(tmp_path / "run"), []
-
-    def kill(line: dict[str, Any]) -> None:
-        seen.append(line["loss"])
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train_config(config, SPLIT, folder, watch=kill)
-    found = train_config(config, SPLIT, folder, resume=True)
-    assert found.history[0]["loss"] == seen[0], "the same clients were drawn again"
-
-
-def test_the_seed_repeats_a_run_and_the_summary_says_what_that_means() -> None:
-    options: dict[str, Any] = {"rounds": 2, "dim": 4, "run": {"channel": "dp"}}
-    first, second = (fr.train("fedmf", SPLIT, **options, dp={"noise": "seed"}) for _ in range(2))
-    same(first.shared, second.shared)
-    assert any("whoever knows it" in text for text in first.summary["warnings"])
-    fresh = fr.train("fedmf", SPLIT, **options)
-    assert not torch.equal(fresh.shared["items"], first.shared["items"])
 
 
 def test_adaptive_limits_find_the_quantile() -> None:
@@ -274,18 +163,6 @@ def test_adaptive_limits_find_the_quantile() -> None:
         assert set(found.sums) == {"matrix", "bias", "number", "table"}
     norms = group_norms(apart(sent[0], N_ITEMS), channel.limits)[TOGETHER]
     assert float(norms.quantile(0.35)) < channel.limits.largest[TOGETHER] < float(norms.quantile(0.65))
-
-
-def test_adapting_is_paid_for() -> None:
-    """The noise on sums grows so that sums and counts together cost what was stated."""
-    budget = Budget(DpSettings(noise_multiplier=1.0, epsilon=INF), amplified=True)
-    budget.begin(plan(n_clients=200))
-    z, bits = _update_noise(budget, 2), BIT_NOISE * 200
-    assert z > 1
-    assert z**-2 + 2 * (0.5 / bits) ** 2 == pytest.approx(1.0)
-    budget.begin(plan(n_clients=4))
-    with pytest.raises(ConfigError, match="cohort larger than 4 clients"):
-        _update_noise(budget, 1)
 
 
 def test_local_noise_is_on_every_upload_and_every_row() -> None:
@@ -302,7 +179,7 @@ def test_local_noise_is_on_every_upload_and_every_row() -> None:
     values = np.stack(noise)
     assert chi_square_p(values.ravel(), 2 * 1.5 * 0.5) > 1e-4
     assert abs(np.corrcoef(values[:, 0].ravel(), values[:, 1].ravel())[0, 1]) < 0.15, "each client has its own"
-    assert channel.account(3)["epsilon"] == pytest.approx(epsilon_of(1.5, 1.0, 3))
+    assert channel.account(3)["epsilon"] == pytest.approx(spent_epsilon(1.5, 1.0, 3, 1e-5))
 
 
 def test_local_noise_serves_methods_that_compare_clients() -> None:
@@ -311,26 +188,6 @@ def test_local_noise_serves_methods_that_compare_clients() -> None:
     assert 900 < found.summary["privacy"]["epsilon"] <= 1000
     with pytest.raises(PrivacyError, match="'gpfedrec' reads uploads one by one"):
         fr.train("gpfedrec", SPLIT, rounds=1, run={"channel": "dp"})
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"dp": {"clips": {"item": 1.0}}}, "Unknown tensor 'item' in dp.clips. Did you mean 'items'"),
-        ({"dp": {"clip": INF}}, "dp.clip and dp.clips should be finite"),
-        ({"dp": {"noise_multiplier": 0.3, "epsilon": 1.0}}, "should allow one round at least"),
-        ({"run": {"channel": "local-dp"}, "dp": {"adaptive": True}}, "Limits in channel 'local-dp' are fixed"),
-        ({"evaluation": {"reference": "on"}}, "does not cover popularity beside a run"),
-    ],
-)
-def test_what_does_not_fit_is_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        fr.train("fedmf", SPLIT, **{"rounds": 1, "dim": 4, "run": {"channel": "dp"}, **settings})
-
-
-def test_a_method_whose_rounds_do_not_fit_is_refused_before_it_starts() -> None:
-    with pytest.raises(ConfigError, match=r"'spectra' needs \d+ rounds .* allows \d"):
-        fr.train("spectra", SPLIT, run={"channel": "dp"}, dp={"noise_multiplier": 1.0})
 
 
 def test_clients_that_count_by_their_examples_are_refused() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fedrecgel.audit.record import read_audit
 from fedrecgel.cli.main import main
 
 DATA = ["--dataset", "synthetic", "--set", "data.users=40", "--set", "data.items=150", "--set", "data.interactions=400"]
@@ -38,3 +39,16 @@ def test_a_run_is_audited_for_programs(tmp_path: Path, capsys: pytest.CaptureFix
 def test_no_run_is_said_to_be_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", str(tmp_path)]) == 2
     assert "has no config.toml" in capsys.readouterr().err
+
+
+def test_what_was_found_stays_beside_a_run_with_its_own_settings(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert main(["train", "--out", str(out), "--rounds", "1", "--quiet", *DATA]) == 0
+    assert main(["audit", str(out), "--json", "--no-promotion", "--set", "run.seed=1"]) == 0
+    assert read_audit(out) is None
+    assert main(["audit", str(out), "--json", "--no-promotion"]) == 0
+    found = read_audit(out)
+    assert found is not None
+    assert (found.channel, found.cohort) == ("plain", 40)
+    assert found.attacks["gradient_sign"].f1 > 0.99
+    assert "can read users' histories" in found.sentence

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.builders import random_interactions
+from tests.engine.flower.masked import write_key
 
 from fedrecgel.cli.main import main
 from fedrecgel.engine.flower.policy import Policy
@@ -59,7 +60,21 @@ def test_the_printed_policy_is_the_default_and_can_be_read(tmp_path: Path, capsy
     place = tmp_path / "policy.toml"
     place.write_text(capsys.readouterr().out)
     assert read_policy(str(place)) == Policy() == read_policy("")
-    assert all(f"\n{entry.name} = " in place.read_text() for entry in fields(Policy))
+    assert all(f"\n{entry.name} = " in place.read_text() for entry in fields(Policy) if entry.name != "peers")
+
+
+def test_a_policy_names_peers_by_their_public_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = {f"node-{number}": write_key(tmp_path / f"node-{number}") for number in range(2)}
+    for name, line in lines.items():
+        (tmp_path / f"{name}.pub").write_text(line + "\n")
+    assert main(["node", "policy", "--peers", *(str(tmp_path / f"{name}.pub") for name in lines)]) == 0
+    place = tmp_path / "policy.toml"
+    place.write_text(capsys.readouterr().out)
+    assert read_policy(str(place)) == Policy(peers=lines)
+    assert main(["node", "policy", "--peers", str(tmp_path / "node-0")]) == 2
+    assert "[peers] should hold lines of the nodes' .pub files" in capsys.readouterr().err
+    assert main(["node", "policy", "--peers", str(tmp_path / "nobody.pub")]) == 2
+    assert "cannot be read" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("reference", "methods"), [("auto", ("fedmf",)), ("on", ("fedmf", "popularity"))])
@@ -102,7 +117,7 @@ def test_a_wrong_policy_starts_no_node(
     ("settings", "message"),
     [
         (["--engine", "flower", "--device", "cuda"], "needs run.device = 'cpu'"),
-        (["--engine", "flower", "--channel", "bfv"], "needs run.channel = 'plain' or 'dp' or 'local-dp'. Found 'bfv'"),
+        (["--engine", "flower", "--channel", "bfv"], "Found 'bfv'"),
         (["--engine", "flower", "--set", "faults.dropout=0.5"], "Unknown section 'faults'"),
         (["--engine", "flour"], "Did you mean 'flower'"),
     ],

@@ -18,6 +18,7 @@ from tests.engine.power import Left, lay_out, recorded
 import fedrecgel
 from fedrecgel.draws import Draws
 from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
+from fedrecgel.engine.flower import exchange
 from fedrecgel.engine.flower.disk import DiskStore
 from fedrecgel.engine.flower.exchange import FILE, keep, take
 from fedrecgel.errors import RunFolderError
@@ -196,6 +197,6 @@ def test_a_node_keeps_a_round_whole_or_not_at_all(disk: Path, tmp_path: Path) ->
 
 
 def test_a_secret_that_was_taken_does_not_come_back(disk: Path, tmp_path: Path) -> None:
-    keep(disk / "node", 0, 7, b"secret")
-    moments = losing_power(disk, lambda: take(disk / "node", 0, 7))
+    keep(disk / "node", exchange.State("prepare", "round 0", 7, "00"))
+    moments = losing_power(disk, lambda: take(disk / "node", "prepare", "round 0", 7))
     assert not any((place / "node" / FILE).exists() for place in each(moments[-1:], tmp_path))

@@ -18,6 +18,7 @@ Capture = pytest.CaptureFixture[str]
 SECTIONS = [
     "main-table",
     "quirks",
+    "privacy",
     "curves",
     "uploads",
     "sensitivity",
@@ -27,7 +28,7 @@ SECTIONS = [
     "data",
     "protocol",
 ]
-SECTIONS += ["privacy", "environment", "runs"]
+SECTIONS += ["leaves-device", "environment", "runs"]
 
 
 @pytest.fixture(scope="module")

@@ -10,4 +10,5 @@
     noise.py      canaries, and the size of noise
     promotion.py  clients that push an item
     verdict.py    all of it, in numbers and in a sentence
+    record.py     the same as a file beside the run
 """

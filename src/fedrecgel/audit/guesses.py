@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import sqrt
 
 import numpy as np
@@ -57,16 +58,28 @@ class Histories:
         """The training items of a client."""
         return set(self.train.items[self.train.ptr[client] : self.train.ptr[client + 1]].tolist())
 
-    @property
+    @cached_property
     def popularity(self) -> npt.NDArray[np.float64]:
         """Users of each item, as a public ranking would tell."""
         return np.bincount(self.train.items, minlength=self.train.n_items).astype(np.float64)
 
-    def most(self, scores: npt.NDArray[np.float64], client: int) -> set[int]:
-        """The highest items, popular ones first among equals; as many as the client has, which attackers may know."""
-        order = np.lexsort((-self.popularity, -scores))
+    def order(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        """Items from the highest score to the lowest, popular ones first among equals."""
+        return np.lexsort((-self.popularity, -scores))
+
+    def first(self, order: npt.NDArray[np.int64], client: int) -> set[int]:
+        """The first items of an order; as many as the client has, which attackers may know."""
         return set(order[: len(self.of(client))].tolist())
+
+    def most(self, scores: npt.NDArray[np.float64], client: int) -> set[int]:
+        """The items with the highest scores."""
+        return self.first(self.order(scores), client)
+
+    @cached_property
+    def usual_order(self) -> npt.NDArray[np.int64]:
+        """Popular items first."""
+        return self.order(self.popularity)
 
     def by_popularity(self, client: int) -> set[int]:
         """The guess that needs no upload."""
-        return self.most(self.popularity, client)
+        return self.first(self.usual_order, client)

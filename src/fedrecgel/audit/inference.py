@@ -88,14 +88,15 @@ def attack_sums(scene: Scene, n: int) -> Finding:
     and judged on the others.
     """
     histories, usual = scene.histories, standardise(np.log1p(scene.histories.popularity))
-    found: list[tuple[int, npt.NDArray[np.float64]]] = []
+    speaks, found = [], []
     for turn, sums in enumerate(scene.cohorts(n, min(MOST_COHORTS, max(2, -(-WATCHED // n))))):
-        speaks = standardise(evidence(sums[0], histories.popularity, n))
-        found += [(client, speaks) for client in scene.some_clients(n, turn)[:WATCHED].tolist()]
+        speaks.append(standardise(evidence(sums[0], histories.popularity, n)))
+        found += [(client, turn) for client in scene.some_clients(n, turn)[:WATCHED].tolist()]
     tried, judged = found[::2], found[1::2]
 
-    def guess(weight: float, of: Sequence[tuple[int, npt.NDArray[np.float64]]]) -> Finding:
-        guesses = [histories.most(usual + weight * speaks, client) for client, speaks in of]
+    def guess(weight: float, of: Sequence[tuple[int, int]]) -> Finding:
+        orders = [histories.order(usual + weight * one) for one in speaks]  # the same for all members of a cohort
+        guesses = [histories.first(orders[turn], client) for client, turn in of]
         truth = [histories.of(client) for client, _ in of]
         return judge(guesses, [histories.by_popularity(client) for client, _ in of], truth)
 

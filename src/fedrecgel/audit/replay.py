@@ -16,6 +16,10 @@ def replay_negatives(rows: Collection[int], n_items: int, client: int, round: in
 
     For a guessed number of positives the seed gives the ranks of all negatives among the items that are none; an item
     is a negative if its rank, its number less the positives before it, is one of them.
+
+    One round cannot settle everything: where a positive has a negative right behind it, the two could change places and
+    every row number would be explained as well. The more of the catalogue is touched, the more often that happens. What
+    stays the same over several rounds settles it, but that needs no seed: it is the attack by intersection.
     """
     found, best = set(rows), len(rows)
     for size in range(len(rows) // (k + 1), len(rows) // 2):

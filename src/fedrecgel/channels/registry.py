@@ -22,6 +22,10 @@ CHANNELS: dict[str, type[Channel]] = {
 """A library that a channel needs is imported when the channel first encrypts."""
 
 
+SEES = {Need.LINEAR: "only an encrypted sum", Need.SUM: "only their sum", Need.EACH: "every upload"}
+"""What a channel reveals of the uploads of a round, in words."""
+
+
 def register(kind: type[Channel]) -> type[Channel]:
     """Add a channel of one's own, under its name, for this process; its section can be set from then on.
 
@@ -48,12 +52,11 @@ def check_channel(method_name: str, method: Method, channel: Channel) -> None:
     """Refuse a method whose server needs to see more than the channel reveals."""
     if method.server_needs <= channel.reveals:
         return
-    words = {Need.LINEAR: "only an encrypted sum", Need.SUM: "only their sum", Need.EACH: "every upload"}
     wants = {Need.LINEAR: "their sum", Need.SUM: "their plain sum", Need.EACH: "uploads one by one"}
     channels = [name for name, kind in CHANNELS.items() if method.server_needs <= kind.reveals]
     others = [name for name, kind in METHODS.items() if kind().server_needs <= channel.reveals]
     raise PrivacyError(
         f"Method '{method_name}' reads {wants[method.server_needs]}, but channel '{channel.name}' reveals "
-        f"{words[channel.reveals]}. Use channel {' or '.join(channels)}, or a method that needs less: "
+        f"{SEES[channel.reveals]}. Use channel {' or '.join(channels)}, or a method that needs less: "
         f"{', '.join(others) or 'none'}."
     )

@@ -32,7 +32,7 @@ from fedrecgel.channels.masking import (
     uncover,
 )
 from fedrecgel.channels.masks import Words
-from fedrecgel.channels.sums import CLIENTS, COUNTS, LOSS, WEIGHT, Received, each_of, whole
+from fedrecgel.channels.sums import CLIENTS, COUNT, COUNTS, LOSS, WEIGHT, Received, each_of, whole
 from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError, IncompleteError, PrivacyError
 from fedrecgel.methods.base import Need, Upload
@@ -84,7 +84,7 @@ class Numbers(NamedTuple):
 
     def of_name(self, name: str) -> Numbers:
         """Those of one tensor: counts have their own."""
-        return Numbers(COUNT_NUMBERS, torch.int64, (1 << 63) - 1) if name in COUNTS else self
+        return Numbers(COUNT_NUMBERS, torch.int64, (1 << 63) - 1) if name.startswith(COUNT) else self
 
     def write(self, values: Tensor) -> Tensor:
         """Integers in the place of numbers."""
@@ -100,7 +100,6 @@ class Secagg(Channel):
     protects = "single uploads, from a server that sees only their sum, and from fewer colluding nodes than open a mask"
     prepares = Preparation.RECOVERY
     hides = True
-    on_nodes = False
     section = "secagg"
     settings_type = SecaggSettings
 
@@ -197,7 +196,7 @@ class SecaggDevice(DeviceHalf):
 
         def written(name: str, value: Tensor) -> Tensor:
             fitting = weight.view(-1, *[1] * (value.dim() - 1))
-            return numbers.of_name(name).write(value if name in COUNTS else value.double() * fitting)
+            return numbers.of_name(name).write(value if name.startswith(COUNT) else value.double() * fitting)
 
         dense = {name: each_of(value) for name, value in upload.dense.items()}
         loss = dense.get(LOSS, torch.zeros_like(weight)).double()  # an upload without one is as long
@@ -255,7 +254,7 @@ class SecaggServer(ServerHalf):
     def arriving(self, one: Tensors, setup: RoundSetup) -> Tensors:
         """Integers, and the counts beside them."""
         numbers = Numbers.of(setup, self._numbers)
-        found = {name: value.to(numbers.dtype) for name, value in one.items()}
+        found = {name: value.to(numbers.of_name(name).dtype) for name, value in one.items()}
         return found | {name: torch.empty((), dtype=torch.int64, device="meta") for name in COUNTS}
 
     def open_sums(self, received: Received, setup: RoundSetup) -> Received:
@@ -283,7 +282,7 @@ class SecaggServer(ServerHalf):
                     f"Sums of {len(setup.cohort):,} clients should be at most that many times "
                     f"{own.format.largest:g} in magnitude. '{name}' is not: some node sent more than its clients may."
                 )
-            dtype = torch.float64 if name in COUNTS else received.weights.dtype
+            dtype = torch.float64 if name.startswith(COUNT) else received.weights.dtype
             found[name] = to_floats(value.flatten().long().numpy(), own.format.fraction_bits, dtype).view(value.shape)
         counts = {name: float(found.pop(name)) for name in COUNTS if name in found}
         return replace(received, sums=found, weight=counts.get(WEIGHT, 0.0), counts=counts)

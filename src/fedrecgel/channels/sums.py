@@ -13,8 +13,12 @@ from fedrecgel.errors import PrivacyError
 from fedrecgel.methods.base import Need, Upload
 from fedrecgel.tensors import Factors, Ids, Sealed, Summed, Tensors
 
+COUNT = "#"
+"""Begins the names of tensors that no method sends."""
 CLIENTS, WEIGHT, LOSS = COUNTS = ("#clients", "#weight", "#loss")
 """Numbers that travel among the tensors of a hidden sum: clients in it, their weights, their losses."""
+METRICS = "#metrics"
+"""What clients gain by the ranks of their held-out items, in the order of evaluation/metrics.py."""
 
 
 @dataclass(frozen=True)

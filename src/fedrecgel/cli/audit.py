@@ -8,6 +8,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedrecgel.audit.record import record_of, write_audit
 from fedrecgel.audit.scene import Scene
 from fedrecgel.audit.verdict import SMALL, Audit, audit_run, claimed_epsilon
 from fedrecgel.cli.common import add_set_option, config_of
@@ -27,7 +28,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "audit",
         help="attack what a channel reveals of users",
         description="Play a curious server, a canary and malicious clients against the settings of a run. Rounds are "
-        "run again in this process; nothing is written.",
+        "run again in this process. For a run folder with its own settings the outcome is written to audit.json in "
+        "it, and `fedrecgel report` shows it.",
         epilog="Attacks guess each user's training items. F1 alone says little, because popular items are easily "
         "guessed: the advantage is what the guess gains over popularity, with a 95%% interval over users.",
         formatter_class=RawDescriptionHelpFormatter,
@@ -46,6 +48,7 @@ def add_parser(subparsers: Subparsers) -> None:
 def run_audit(args: Namespace) -> int:
     """Attack, and say what came of it."""
     place = Path(args.config)
+    own = place.is_dir() and not (args.dataset or args.method or args.channel or args.assignments)
     if place.is_dir():
         args.config = RunFolder(place).config
         if not args.config.exists():
@@ -58,6 +61,9 @@ def run_audit(args: Namespace) -> int:
             print(text, file=sys.stderr)
 
     found = audit_run(scene, tell, promotion=not args.no_promotion)
+    if own:  # other settings would be those of another run
+        path = write_audit(place, record_of(found, claimed_epsilon(scene) if found.noise_p is not None else None))
+        tell(f"Written to {path}.")
     print(json.dumps(found.to_dict(), indent=1) if args.json else describe(found, scene))
     return 0
 

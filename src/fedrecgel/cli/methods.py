@@ -79,5 +79,20 @@ def explain(name: str, kind: type[Method]) -> str:
         f"{name} ({kind.kind})\n\n{about}\n\n"
         f"Hyper-parameters (--set method.KEY=VALUE):\n{describe_fields(kind)}{variants}\n\n"
         f"Leaves the device at these defaults: {', '.join(sorted(kind().leaves_device()))}\n"
-        f"The server needs: {kind().server_needs.name.lower()}"
+        f"The server needs: {kind().server_needs.name.lower()}\n"
+        f"The server sees, by channel:\n{_seen(kind())}"
     )
+
+
+def _seen(method: Method) -> str:
+    """What the server sees of this method's uploads, one line for each channel."""
+    from fedrecgel.channels.registry import CHANNELS, SEES
+
+    lines = []
+    for name, channel in CHANNELS.items():
+        fits = method.server_needs <= channel.reveals
+        least = f", of cohorts from {method.smallest_cohort:,} clients on" * (
+            channel.hides and method.smallest_cohort > 1
+        )
+        lines.append(f"  {name:<10}{SEES[channel.reveals] + least if fits else 'refused: the server needs more'}")
+    return "\n".join(lines)

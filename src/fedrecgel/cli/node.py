@@ -60,6 +60,9 @@ def add_parser(subparsers: Subparsers) -> None:
     recommend.set_defaults(run=run_recommend)
     policy = actions.add_parser("policy", help="print a policy file to begin with: the default, or one for one run")
     policy.add_argument("config", nargs="?", metavar="CONFIG", help="a TOML file: allow this run alone")
+    policy.add_argument(
+        "--peers", nargs="+", default=[], metavar="FILE.pub", help="public keys of the nodes that sums are shared with"
+    )
     add_set_option(policy)
     policy.set_defaults(run=run_policy)
 
@@ -123,11 +126,27 @@ def run_policy(args: Namespace) -> int:
         policy = policy_for(config_of(args))
     docs = field_docs(Policy)
     lines = ["# What this node does for a server: fedrecgel node --policy THIS_FILE ...", "[policy]"]
-    for key, value in asdict(policy).items():
+    rules = asdict(policy)
+    rules.pop("peers")
+    for key, value in rules.items():
         lines += textwrap.wrap(docs[key], 100, initial_indent="# ", subsequent_indent="# ")
         lines.append(tomli_w.dumps({key: value}).strip())
+    peers = {Path(place).stem: _public_line(Path(place)) for place in args.peers}
+    lines += ["", f"# {docs['peers']}", tomli_w.dumps({"peers": peers}).strip()]
     print("\n".join(lines))
     return 0
+
+
+def _public_line(place: Path) -> str:
+    """The key in a .pub file."""
+    from fedrecgel.engine.flower.peers import public_key
+
+    try:
+        line = place.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--peers takes the .pub files of nodes. '{place}' cannot be read: {error}.") from error
+    public_key(line)
+    return line
 
 
 def _in_words(policy: Policy) -> str:

@@ -71,7 +71,7 @@ class Steps:
     label: str
     """What it shows, for readers who do not see it."""
     bottom: str
-    values: Sequence[float]
+    values: Sequence[float | str]
     left: str
     lines: Sequence[StepLine]
     right: str | None = None

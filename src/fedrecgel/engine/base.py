@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
 
-from fedrecgel.evaluation.ranking import Ranks
+from fedrecgel.evaluation.metrics import metrics
+from fedrecgel.evaluation.ranking import Ranks, TieRule
 from fedrecgel.methods.base import Inbox, Server
 from fedrecgel.tensors import Ids
 
@@ -24,6 +25,19 @@ class Trained(NamedTuple):
     refused: Mapping[str, int]
 
 
+class Measured(NamedTuple):
+    """How well a model ranks."""
+
+    metrics: dict[str, float]
+    ranks: Ranks | None
+    """Of every client; None where only sums of metrics left the nodes."""
+
+
+def measured(ranks: Ranks, ks: Sequence[int], ties: TieRule) -> Measured:
+    """From ranks."""
+    return Measured(metrics(ranks, ks, ties), ranks)
+
+
 @runtime_checkable
 class Engine(Protocol):
     """Where the clients live: in this process, or behind a network."""
@@ -33,6 +47,9 @@ class Engine(Protocol):
 
     def train(self, server: Server, cohort: Ids, round: int) -> Trained:
         """Broadcast, let the cohort train, collect what it sends."""
+
+    def measure(self, server: Server, held_out: str, against: str, ks: Sequence[int], ties: TieRule) -> Measured:
+        """Every metric over all clients; with their ranks, unless the channel hides them."""
 
     def ranks(self, server: Server, held_out: str, against: str) -> Ranks:
         """Rank every client's held-out item ("test" or "validation") against "candidates" or the "catalogue"."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 from typing import Annotated, TypeVar
@@ -18,9 +18,10 @@ from msgspec import Meta
 from torch import Tensor
 
 from fedrecgel.channels.base import Channel, Plain, RoundSetup
+from fedrecgel.channels.sums import LOSS
 from fedrecgel.data.federation import Examples, Federation
 from fedrecgel.draws import Draws
-from fedrecgel.engine.base import Trained
+from fedrecgel.engine.base import Measured, Trained, measured
 from fedrecgel.engine.chunks import Chunk, blocks_of, chunks_of
 from fedrecgel.engine.economies import footprint, has_kernel
 from fedrecgel.engine.gate import GateSettings, check_declared, form_of, nobodys_upload, sift
@@ -29,7 +30,7 @@ from fedrecgel.engine.store import ClientStore
 from fedrecgel.engine.uplink import Simulated, Uplink
 from fedrecgel.errors import RunError
 from fedrecgel.evaluation.coverage import Coverage, Shown
-from fedrecgel.evaluation.ranking import Ranks
+from fedrecgel.evaluation.ranking import Ranks, TieRule
 from fedrecgel.methods.base import ClientResult, Download, Method, Problem, Server, Upload
 from fedrecgel.models.kernels import allow_kernels
 from fedrecgel.models.kernels.compiler import usable
@@ -155,7 +156,10 @@ class LocalEngine:
                 result = self.method.client_update(self.store.read(batch.ids), received, batch, round, self.draws)
             check_declared(result.upload, self.method)
             result = sift(result, self.gate)
-            return result._replace(upload=uplink.leave(result.upload))
+            upload = result.upload
+            if getattr(uplink, "takes_losses", False) and result.loss is not None:  # on nodes that hide them
+                upload = replace(upload, dense={**upload.dense, LOSS: result.loss})
+            return result._replace(upload=uplink.leave(upload))
 
         learnt: list[tuple[Ids, State]] = []
         losses: list[Tensor] = []
@@ -202,6 +206,10 @@ class LocalEngine:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+    def measure(self, server: Server, held_out: str, against: str, ks: Sequence[int], ties: TieRule) -> Measured:
+        """From ranks: a simulator has them all."""
+        return measured(self.ranks(server, held_out, against), ks, ties)
 
     def ranks(self, server: Server, held_out: str, against: str, lists: Coverage | None = None) -> Ranks:
         """Rank every client's held-out items; clients without any are left out. `lists` counts what they are shown."""

@@ -103,16 +103,20 @@ def _steps(content: Steps, figure: Figure) -> None:
     left = figure.subplots()
     right = left.twinx() if content.right is not None else left
     right.grid(visible=right is left)
-    places = range(len(content.values))
+    places, few = range(len(content.values)), len(content.lines) <= 2  # told apart by the colours of their axes
     for line in content.lines:
         axes, colour = right if line.right else left, COLOURS[line.colour]
-        axes.plot(places, line.mean, "s--" if line.right else "o-", color=colour, markersize=3.5)
+        style = "s--" if line.right else "o-"
+        axes.plot(places, line.mean, style, color=colour, markersize=3.5, label=visible(line.name))
         if line.low is not None and line.high is not None:
             axes.fill_between(places, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
         if line.popularity is not None:
             axes.axhline(line.popularity, color=colour, linestyle=":", linewidth=1)
-        axes.set_ylabel((content.right or "") if line.right else content.left, color=colour)
-    left.set(xticks=places, xticklabels=[f"{value:g}" for value in content.values], xlabel=content.bottom)
+        axes.set_ylabel((content.right or "") if line.right else content.left, color=colour if few else None)
+    names = [value if isinstance(value, str) else f"{value:g}" for value in content.values]
+    left.set(xticks=places, xticklabels=names, xlabel=content.bottom)
+    if not few:
+        left.legend(fontsize=7)
     if any(line.popularity is not None for line in content.lines):
         left.set_title("dotted: popularity", fontsize=7, color=REFERENCE)
 

@@ -14,7 +14,7 @@ from fedrecgel.display.chart import Chart
 from fedrecgel.display.section import Folded, Part, SideBySide
 from fedrecgel.display.tabular import Table
 from fedrecgel.display.text import in_html
-from fedrecgel.report import facts
+from fedrecgel.report import attacks, facts
 from fedrecgel.report.collect import Collected
 from fedrecgel.report.findings import findings_of
 from fedrecgel.report.own_charts import traffic, training_curves, upload_curves
@@ -198,7 +198,8 @@ def _behind(page: _Page, found: Collected, command: str) -> None:
     page.add("protocol", "Protocol", "Two results can be compared only if all of this is the same.", [protocol])
     parts = [page.show(SideBySide(traffic(found, command))), table_card(facts.privacy_table(found), heading=False)]
     about = "Names of everything a device sends, and how much travels when tables are sent whole, as on a real wire."
-    page.add("privacy", "What leaves the device", about, parts)
+    page.add("leaves-device", "What leaves the device", about, parts)
+    page.add("attacks", "Attacks", attacks.ABOUT, [table_card(table) for table in attacks.attack_tables(found)])
     machine = table_card(facts.environment_table(found), heading=False)
     page.add("environment", "Environment", "Versions, commit and machine.", [machine])
     runs = table_card(facts.runs_table(found), heading=False)

@@ -10,7 +10,7 @@ from fedrecgel.display.chart import Chart
 from fedrecgel.display.tabular import Table
 from fedrecgel.display.text import in_markdown, markdown_code, slug
 from fedrecgel.errors import RunFolderError
-from fedrecgel.report import facts
+from fedrecgel.report import attacks, facts
 from fedrecgel.report.collect import Collected, collect
 from fedrecgel.report.findings import findings_of
 from fedrecgel.report.html import render
@@ -72,6 +72,7 @@ def all_tables(found: Collected) -> Iterator[Table]:
             yield table
     yield facts.protocol_table(found)
     yield facts.privacy_table(found)
+    yield from attacks.attack_tables(found)
     yield facts.environment_table(found)
 
 

@@ -17,6 +17,7 @@ from msgspec import Meta
 from fedrecgel.channels.base import Channel
 from fedrecgel.channels.budget import DpSettings
 from fedrecgel.channels.registry import CHANNELS, channel_sections
+from fedrecgel.channels.secagg import Secagg
 from fedrecgel.data.federation import SamplingSettings
 from fedrecgel.data.load import DataSettings, data_label
 from fedrecgel.data.split import SplitSettings
@@ -54,8 +55,9 @@ class RunSettings:
     engine: Literal["local", "flower"] = "local"
     """Where the clients live: in this process, or on Flower's nodes."""
     channel: str = "plain"
-    """What is between the devices and the server: plain; secagg, bfv (extra `crypto`); dp, local-dp (extra
-    `dp`); secagg+dp (both)."""
+    """What is between the devices and the server: plain; secagg, bfv (extra `crypto`); dp, local-dp (extra `dp`);
+    secagg+dp (both). On nodes secagg unless another is asked for; in one process plain, since a simulation sees
+    everything anyway."""
     final: bool = False
     """Train on all interactions: nothing is held out and nothing measured."""
     start: str | None = None
@@ -237,6 +239,8 @@ def from_dict(sections: Mapping[str, object]) -> Config:
     stating = run if isinstance(run, Mapping) else {}
     if stated is not None and "rounds" not in stating:
         config = replace(config, run=replace(config.run, rounds=stated))
+    if config.run.engine == "flower" and "channel" not in stating:
+        config = replace(config, run=replace(config.run, channel=Secagg.name))
     return _check(replace(config, channels={**channel_settings(config.run.channel), **channels}))
 
 

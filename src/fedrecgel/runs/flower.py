@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from fedrecgel.channels.base import Channel, DeviceHalf
+from fedrecgel.channels.registry import check_channel
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
 from fedrecgel.engine.flower.asking import RemoteRun
@@ -60,6 +61,8 @@ def work_of(text: str) -> Work:
         config.channel(),
         selects=config.evaluation.selection != "last",
         fingerprint=settings_fingerprint(config.to_dict(), FREE_TO_CHANGE),
+        ks=tuple(config.evaluation.ks),
+        ties=config.evaluation.ties,
     )
 
 
@@ -154,6 +157,7 @@ def train_on_flower(
     Raises:
         RunError: the run failed, with the reason its server or node gave.
     """
+    check_channel(config.method.name, config.method.build(), config.channel())  # here, before anything is started
     folder.claim_unfinished(config.to_dict(), resume=resume)
     order: dict[str, str | bool] = {
         "config": json.dumps(config.to_dict()),

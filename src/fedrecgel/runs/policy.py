@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from fedrecgel.engine.flower.peers import public_key
 from fedrecgel.engine.flower.policy import Policy
 from fedrecgel.errors import ConfigError, unknown
 from fedrecgel.runs.config import Config, build, from_dict, read_sections
@@ -20,11 +21,16 @@ def read_policy(place: str) -> Policy:
     """
     sections = read_sections(Path(place)) if place else {}
     for section, values in sections.items():
-        if section != "policy":
-            raise ConfigError(unknown("section", section, ["policy"], f"in '{place}'"))
+        if section not in ("policy", "peers"):
+            raise ConfigError(unknown("section", section, ["policy", "peers"], f"in '{place}'"))
         if not isinstance(values, Mapping):
             raise ConfigError(f"[{section}] should be a table of settings. Found {values!r}.")
-    return build(Policy, sections.get("policy", {}), "policy")
+    if "peers" in sections.get("policy", {}):
+        raise ConfigError(f"Other nodes belong into a section [peers] of '{place}', not into [policy].")
+    policy = build(Policy, {**sections.get("policy", {}), "peers": sections.get("peers", {})}, "policy")
+    for line in policy.peers.values():
+        public_key(line)
+    return policy
 
 
 def policy_for(config: Config) -> Policy:

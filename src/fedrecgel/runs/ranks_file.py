@@ -36,7 +36,7 @@ class RankFile(NamedTuple):
     test: str
     """Fingerprint of who is tested on what: only runs that share it can be compared user by user."""
     against: dict[str, Ranks]
-    """Ranks among the "candidates" and, if asked for, the whole "catalogue"."""
+    """Ranks among the "candidates" and, if asked for, the whole "catalogue"; empty where nodes hid them."""
 
 
 def test_fingerprint(split: Split) -> str:
@@ -75,7 +75,8 @@ def read_ranks(path: Path, *, run: str | None = None, sha256: str | None = None)
         raise RunFolderError(f"'{path}' has format {about.format}, of a later version. This one reads up to {SEVERAL}.")
     ptr = tensors.pop(PTR, None)
     names = {key.partition("/")[0] for key in tensors}
-    whole = "candidates" in names and {f"{name}/{part}" for name in names for part in ("above", "tied")} == set(tensors)
+    whole = {f"{name}/{part}" for name in names for part in ("above", "tied")} == set(tensors)
+    whole &= "candidates" in names or not names  # nodes may have hidden them
     if not whole or (ptr is not None) != (about.format == SEVERAL) or not _fits(ptr, tensors):
         raise RunFolderError(f"'{path}' should hold the ranks of a run. Found something else.")
     found = {name: Ranks(tensors[f"{name}/above"], tensors[f"{name}/tied"], ptr) for name in names}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fedrecgel.channels.base import Preparation
+from fedrecgel.channels.base import Plain, Preparation
 from fedrecgel.data.split import Split
 from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.methods import method_label
@@ -115,6 +115,16 @@ def masks_of(training: Training) -> str | None:
     return "run" if training.config.run.engine != "local" or all(map(channel.plays, sizes)) else "simulated"
 
 
+BARE = (
+    "Channel plain shows the server what every node sends: of a node with one user, which items that user touched. "
+    "Leave --channel out to take sums under masks, where the method needs sums only."
+)
+UNJUDGED = (
+    "Behind masks no answer of a node can be compared with others: gate.max_norm holds on the nodes themselves, and "
+    "the server refuses sums beyond clients x fixed_point.largest only."
+)
+
+
 def _held_out(split: Split) -> dict[str, int]:
     """How many items of how many users are tested, where that is not one of each."""
     if not split.several:
@@ -126,6 +136,8 @@ def _held_out(split: Split) -> dict[str, int]:
 def warnings_of(training: Training) -> list[str]:
     """What a reader of the numbers should know, each in a sentence or two."""
     found = [] if has_reference(training.config) or training.config.run.final else [WITHHELD]
+    if training.config.run.engine == "flower":
+        found += [BARE] * (training.config.run.channel == Plain.name) + [UNJUDGED] * training.channel.hides
     asked = training.config.run.rounds
     if training.last_round < asked:
         found.append(

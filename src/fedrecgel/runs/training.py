@@ -17,13 +17,14 @@ from fedrecgel.data.protocols import make_split
 from fedrecgel.data.split import Split
 from fedrecgel.data.whole import hold_nothing_out
 from fedrecgel.draws import Draws
+from fedrecgel.engine.base import Measured, measured
 from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
 from fedrecgel.engine.local import LocalEngine
 from fedrecgel.engine.run import Round, run
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.errors import RunError, RunFolderError
 from fedrecgel.evaluation.coverage import Coverage
-from fedrecgel.evaluation.metrics import is_metric, metrics
+from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.evaluation.ranking import Ranks
 from fedrecgel.methods.base import Problem, Server
 from fedrecgel.models.kernels import with_kernels
@@ -147,8 +148,8 @@ class Training:
         self.best_round: int | None = None
         self.best_value = -math.inf
         self._best: Snapshot | None = None  # in memory only when there is no folder to keep it in
-        self._ranked: dict[tuple[str, str], Ranks] = {}
-        """Ranks by the current model: nodes are asked for them once."""
+        self._measured: dict[tuple[str, str], Measured] = {}
+        """Of the current model: nodes are asked for it once."""
         self.popularity: Ranks | None = None
         """Ranks by popularity, once it is measured."""
         self.coverage: dict[str, float] | None = None
@@ -186,7 +187,7 @@ class Training:
     def _record(self, finished: Round, seconds: float) -> Line:
         """Take over a finished round: check it, evaluate it when due, write its line."""
         self.server, self.round = finished.server, finished.number + 1
-        self._ranked.clear()
+        self._measured.clear()
         loss = None if finished.trained.loss is None else float(finished.trained.loss)
         if loss is not None and not math.isfinite(loss):
             raise RunError(
@@ -222,13 +223,18 @@ class Training:
 
     def evaluate(self, held_out: str, against: str) -> dict[str, float]:
         """Metrics of the current model over all clients."""
-        settings = self.config.evaluation
-        return metrics(self._ranks(held_out, against), settings.ks, settings.ties)
+        return self._measure(held_out, against).metrics
 
-    def _ranks(self, held_out: str, against: str) -> Ranks:
-        if (held_out, against) not in self._ranked:
-            self._ranked[held_out, against] = self._rank(held_out, against)
-        return self._ranked[held_out, against]
+    def _measure(self, held_out: str, against: str) -> Measured:
+        settings, asked = self.config.evaluation, (held_out, against)
+        if asked not in self._measured:
+            here = isinstance(self.engine, LocalEngine)
+            self._measured[asked] = (
+                measured(self._rank(held_out, against), settings.ks, settings.ties)
+                if here
+                else self.engine.measure(self.server, held_out, against, settings.ks, settings.ties)
+            )
+        return self._measured[asked]
 
     def _rank(self, held_out: str, against: str) -> Ranks:
         """Ask the engine; where the clients are here, count what the whole catalogue's lists show, too."""
@@ -298,13 +304,15 @@ class Training:
                 self._return_to(reported)
         settings, final = self.config.evaluation, self.config.run.final
         against = ["candidates", "catalogue"] if settings.full else ["candidates"]
-        ranks = {name: NOBODY if final else self._ranks("test", name) for name in against}
-        full = metrics(ranks["catalogue"], settings.ks, settings.ties) if settings.full and not final else None
+        measures = {} if final else {name: self._measure("test", name) for name in against}
+        full = measures["catalogue"].metrics if settings.full and not final else None
+        known = {name: one.ranks for name, one in measures.items() if one.ranks is not None}
+        ranks = dict.fromkeys(against, NOBODY) if final else known
         seconds_full = time.perf_counter() - started
         reference = self._reference() if has_reference(self.config) and not final else {}
         self.seconds_total += time.perf_counter() - started
         summary = summarise(self, reported, full, reference, seconds_full)
-        found = [NOTHING_MEASURED] if final else verdicts(self, ranks["candidates"], self.popularity)
+        found = [NOTHING_MEASURED] if final else verdicts(self, ranks.get("candidates"), self.popularity)
         summary["warnings"] += found
         data = self.split.interactions
         return Result(
@@ -323,7 +331,7 @@ class Training:
 
     def _return_to(self, round: int) -> None:
         """Take back the model of the selected round."""
-        self._ranked.clear()
+        self._measured.clear()
         self.server = Server({})  # frees what only training needs before the snapshot is read
         best = self._best
         if best is None and self.folder is not None:
@@ -344,7 +352,7 @@ class Training:
         reference = Training(config, self.split, None, self._host)
         reference.fit(lambda line: None, lambda: False)
         last = reference.history[-1]
-        self.popularity = reference._ranks("test", "candidates")
+        self.popularity = reference._measure("test", "candidates").ranks
         found = {"candidates": {name: last[name] for name in last if is_metric(name)}}
         if self.config.evaluation.full:
             found["catalogue"] = reference.evaluate("test", "catalogue")

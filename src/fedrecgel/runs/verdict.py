@@ -19,10 +19,10 @@ WIDE = 1.96
 """Standard errors on either side of a mean in a 95% interval."""
 
 
-def verdicts(training: Training, own: Ranks, popularity: Ranks | None) -> list[str]:
+def verdicts(training: Training, own: Ranks | None, popularity: Ranks | None) -> list[str]:
     """A sentence for each trap: no better than popularity, or tested on rows that were trained on."""
     found = []
-    if popularity is not None and training.method.kind != "reference":
+    if own is not None and popularity is not None and training.method.kind != "reference":
         found += _beside_popularity(training, own, popularity)
     if len(training.split.train.items):  # in a deployment the rows are on the nodes
         share = audit(training.split).heldout_in_train

@@ -21,6 +21,7 @@ from fedrecgel.runs.flower import serve, work_of
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.reference import WITHHELD
 from fedrecgel.runs.result import Result, open_run
+from fedrecgel.runs.summary import BARE
 
 Tamper = Callable[[int, str, Letter], list[Letter | Lost]]
 """What arrives instead of a node's answer."""
@@ -78,6 +79,7 @@ def config_of(name: str = "fedrecgel", **sections: Any) -> Config:
         "rounds": max(3, find_method(name)().rounds or 0),
         "dtype": "float64",
         "engine": "flower",
+        "channel": "plain",
         **sections.pop("run", {}),
     }
     flower = {"nodes": 3, "wait_seconds": 0.1, "round_seconds": 0.1, **sections.pop("flower", {})}
@@ -110,7 +112,7 @@ def served(
 
 def warnings_of(result: Result) -> list[str]:
     """What a run warns of, beside the popularity row that all runs on nodes withhold."""
-    return [sentence for sentence in result.summary["warnings"] if sentence != WITHHELD]
+    return [sentence for sentence in result.summary["warnings"] if sentence not in (WITHHELD, BARE)]
 
 
 def shards_in(folder: Path) -> Path:

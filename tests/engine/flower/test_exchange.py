@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from fedrecgel.channels.registry import CHANNELS, register
 from fedrecgel.draws import Draws
 from fedrecgel.engine.base import Trained
 from fedrecgel.engine.flower.asking import RemoteRun
-from fedrecgel.engine.flower.engine import MESSAGE_BYTES, FlowerEngine
-from fedrecgel.engine.flower.exchange import FILE, keep, take
+from fedrecgel.engine.flower.engine import FlowerEngine
+from fedrecgel.engine.flower.exchange import FILE, State, keep, take
+from fedrecgel.engine.flower.hidden import MESSAGE_BYTES
 from fedrecgel.engine.flower.roster import Roster
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
@@ -146,17 +148,20 @@ def test_a_node_covers_once_under_the_same_secret(places: list[Path]) -> None:
     node, letter = next((node, letter) for kind, node, letter in courier.sent if kind == "train")
     ((_, again),) = courier.exchange("train", {node: letter}, 1.0)
     assert isinstance(again, Letter)
-    assert "should begin with an exchange" in again.about["error"]
+    assert "should follow 'prepare'" in again.about["error"]
 
 
 def test_the_secret_of_an_exchange_is_kept_apart_and_taken_once(tmp_path: Path) -> None:
-    keep(tmp_path, 3, 7, b"old")
-    keep(tmp_path, 4, 7, b"new")
+    old, new = (State("prepare", f"round {number}", 7, secret) for number, secret in ((3, "01"), (4, "02")))
+    keep(tmp_path, old)
+    keep(tmp_path, new)
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
-    assert take(tmp_path, 4, 7) == b"new"
+    assert take(tmp_path, "prepare", "round 4", 7) == new
     for number in (4, 3):
-        with pytest.raises(RunError, match=f"Round {number + 1} should begin"):
-            take(tmp_path, number, 7)
-    keep(tmp_path, 4, 7, b"new")
-    with pytest.raises(RunError):
-        take(tmp_path, 4, 8)
+        with pytest.raises(RunError, match=f"should follow 'prepare', for the same sum. It does not: round {number}"):
+            take(tmp_path, "prepare", f"round {number}", 7)
+    for stage, about, participant in (("share", "round 4", 7), ("prepare", "round 5", 7), ("prepare", "round 4", 8)):
+        keep(tmp_path, replace(new, messages={5: "00"}, clients={5: 2}))
+        with pytest.raises(RunError):
+            take(tmp_path, stage, about, participant)
+        assert not (tmp_path / FILE).exists(), "what did not fit is gone, too"

@@ -204,5 +204,5 @@ def test_a_policy_for_one_run_allows_that_run_and_no_other(tmp_path: Path) -> No
 
 def test_a_node_with_few_users_must_be_told_to_serve_them() -> None:
     Policy().check_host(10)
-    with pytest.raises(PolicyError, match=r"Found 9\. Host more, or set min_users"):
+    with pytest.raises(PolicyError, match=r"Found 9\. Host more, list other nodes"):
         Policy().check_host(9)

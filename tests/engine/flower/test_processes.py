@@ -115,7 +115,7 @@ def test_a_simulation_writes_the_same_run_folder_and_leaves_no_process(
     data: Path, local: Result, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    done = run(command(data, out, "--engine", "flower", flower__nodes=2))
+    done = run(command(data, out, "--engine", "flower", "--channel", "plain", flower__nodes=2))
     assert done.returncode == 0, done.said
     found = open_run(out)
     assert found.metrics == local.metrics
@@ -194,6 +194,7 @@ class Deployment:
             "flower__wait_seconds": 300,
             "flower__round_seconds": 100,
         }
+        words = (*words, *(() if "--channel" in words else ("--channel", "plain")))
         return command(data, out, "--engine", "flower", *words, **{**flower, **settings})
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.hosted import recommend_hosted
 from fedrecgel.runs.reference import WITHHELD
 from fedrecgel.runs.result import Result
+from fedrecgel.runs.summary import BARE
 from fedrecgel.runs.training import train_config
 
 SPLIT = random_split(n_users=14, n_items=130)
@@ -141,7 +142,7 @@ def test_a_node_with_one_user_keeps_its_history_unless_the_popularity_row_is_ask
     withheld = run("auto").summary
     assert not sent
     assert withheld["reference"] == withheld["reference_full"] == {}
-    assert withheld["warnings"] == [WITHHELD]
+    assert withheld["warnings"] == [WITHHELD, BARE]
     asked_for = run("on").summary
     histories = {tuple(split.train.items[slice(*split.train.ptr[user : user + 2])].tolist()) for user in range(4)}
     assert {tuple(counts.flatten().nonzero()[:, 0].tolist()) for counts in sent} == histories

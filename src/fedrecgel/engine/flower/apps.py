@@ -9,7 +9,6 @@ import json
 import logging
 import time
 import zipfile
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from importlib import import_module
@@ -21,19 +20,28 @@ import httpx
 import numpy as np
 import torch
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from fedrecgel.engine.flower.node import Node, Work
+from fedrecgel.engine.flower.peers import fingerprint as fingerprint_of
+from fedrecgel.engine.flower.peers import hash_of
 from fedrecgel.engine.flower.policy import Policy
 from fedrecgel.engine.flower.scales import Scales
 from fedrecgel.engine.flower.superlink import FAILED, app_files
 from fedrecgel.engine.flower.wire import Courier, Letter, Lost, shortened
 from fedrecgel.errors import FedrecgelError, PolicyError, RunError
 
-TYPES = {"hello": "query", "prepare": "query.prepare", "train": "train", "rank": "evaluate"}
+TYPES = {
+    "hello": "query",
+    "prepare": "query.prepare",
+    "share": "query.share",
+    "train": "train",
+    "rank": "evaluate",
+    "unmask": "query.unmask",
+}
 """The message type that carries each kind of letter."""
 POLL_SECONDS = 0.2
 BFLOAT16 = ":bfloat16"
@@ -136,11 +144,9 @@ def fingerprint(public_key: bytes) -> str:
     if not public_key:
         return ""
     try:
-        line = load_pem_public_key(public_key).public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-        public_key = b64decode(line.split()[1])
+        return fingerprint_of(load_pem_public_key(public_key))
     except (ValueError, UnsupportedAlgorithm):
-        pass
-    return "SHA256:" + b64encode(sha256(public_key).digest()).decode().rstrip("=")
+        return hash_of(public_key)
 
 
 def client_app(work_of: Callable[[str], Work], policy_of: Callable[[str], Policy]) -> ClientApp:
@@ -156,7 +162,8 @@ def client_app(work_of: Callable[[str], Work], policy_of: Callable[[str], Policy
         own = context.node_config
         try:
             policy = policy_of(str(own.get("policy", ""))) if "shard" in own else None
-            node = Node(_shard_of(context), work_of, simulated=policy is None, policy=policy)
+            key = Path(str(own["key"])) if own.get("key") else None
+            node = Node(_shard_of(context), work_of, simulated=policy is None, policy=policy, key=key)
             letter = node.answer(kind, from_records(message.content))
         except PolicyError as error:
             log.warning("Refused '%s': %s", kind, error)
@@ -174,6 +181,14 @@ def client_app(work_of: Callable[[str], Work], policy_of: Callable[[str], Policy
     @app.query("prepare")
     def prepare(message: Message, context: Context) -> Message:
         return answer("prepare", message, context)
+
+    @app.query("share")
+    def share(message: Message, context: Context) -> Message:
+        return answer("share", message, context)
+
+    @app.query("unmask")
+    def unmask(message: Message, context: Context) -> Message:
+        return answer("unmask", message, context)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:

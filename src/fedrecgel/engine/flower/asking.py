@@ -102,6 +102,7 @@ class Asking:
         answer_bytes: Callable[[int], int],
         repeats: int | None = None,
         compare: Callable[[list[T]], list[tuple[T, int] | Refusal]] | None = None,
+        own: Callable[[Ids], dict[str, object]] = lambda asked: {},
     ) -> Answers[T]:
         """Ask the nodes that host these clients, and those that gave no good answer again if too few did.
 
@@ -115,6 +116,7 @@ class Asking:
             answer_bytes: what an answer for so many clients weighs; of one that is much longer nothing is read.
             repeats: how often nodes are asked again; by default as the settings say.
             compare: the same of all good answers beside each other.
+            own: facts for the node that hosts these clients.
 
         Raises:
             IncompleteError: too few good answers.
@@ -126,7 +128,7 @@ class Asking:
             asked = self._without_resting(self._reachable(pending), needed - answers.n_clients, answers)
             letters = {
                 node: Letter(
-                    about,
+                    {**about, **own(mine)},
                     {"ids": mine, **told, **_part_of(down, mine, ids)},
                     answer_bytes=2 * answer_bytes(len(mine)) + ANSWER_BYTES,
                 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -14,8 +14,10 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from fedrecgel.channels.base import Channel, Preparation, RoundSetup
-from fedrecgel.engine.base import Trained
+from fedrecgel.channels.sums import CLIENTS, LOSS, METRICS
+from fedrecgel.engine.base import Measured, Trained, measured
 from fedrecgel.engine.flower.asking import Answers, Asking, RemoteRun
+from fedrecgel.engine.flower.hidden import MESSAGE_BYTES, Hidden, Question
 from fedrecgel.engine.flower.roster import Roster
 from fedrecgel.engine.flower.settings import FlowerSettings
 from fedrecgel.engine.flower.wire import Courier, Letter, group
@@ -33,15 +35,14 @@ from fedrecgel.engine.gate import (
     nobodys_upload,
 )
 from fedrecgel.errors import IncompleteError
-from fedrecgel.evaluation.ranking import Ranks
+from fedrecgel.evaluation.metrics import metric_names
+from fedrecgel.evaluation.ranking import Ranks, TieRule
 from fedrecgel.methods.base import Method, Need, Problem, Server, Upload
 from fedrecgel.tables import State
 from fedrecgel.tensors import Ids, Summed, Tensors
 
 LARGEST_LOSS = 1e6
 """Of one client: no node can make the mean undefined, in single precision either."""
-MESSAGE_BYTES = 1 << 20
-"""The longest message a node may put into an exchange."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class FlowerEngine:
         self._roster, self._settings, self._gate = roster, settings, gate
         self._asking = Asking(roster, courier, run, settings)
         self._inbound = channel.server()
+        self._hidden = Hidden(self._asking, self._inbound)
         self._finished = 0
 
     def everyone(self) -> State:
@@ -106,7 +108,10 @@ class FlowerEngine:
         Raises:
             RunError: too few answers, after all repetitions.
         """
-        setup = RoundSetup(round, cohort, self.problem.n_items, self.method.server_needs)
+        setup = RoundSetup.of(self.method, round, cohort, self.problem.n_items, {})
+        self.channel.check_cohort(type(self.method).__name__, len(cohort), setup)
+        if self.channel.hides:
+            return self._train_hidden(server, setup)
         if not len(cohort):  # a channel drew each client by chance; its noise tells nobody
             empty = nobodys_upload(self._forms(server, setup))
             self._finished = round + 1
@@ -120,6 +125,30 @@ class FlowerEngine:
                 if not left:
                     raise
         raise AssertionError("a round is tried at least once")
+
+    def _train_hidden(self, server: Server, setup: RoundSetup) -> Trained:
+        """A round whose sum is all that the server sees of it."""
+        found = self._hidden.take(
+            Question(
+                "train",
+                "train",
+                {},
+                setup,
+                lambda ids: self.method.broadcast(server, ids),
+                lambda letter, asked, known: self._upload(letter, asked, self._forms(server, known)),
+                lambda known: self._upload_bytes(self._forms(server, known))(len(known.cohort)),
+            )
+        )
+        self._finished = setup.round + 1
+        counts = found.received.counts
+        return Trained(
+            found.received,
+            loss=torch.tensor(counts[LOSS] / counts[CLIENTS]) if found.loss_known else None,
+            bytes_up=found.bytes_up,
+            bytes_down=found.bytes_down,
+            n_answers=int(counts[CLIENTS]),
+            refused=dict(found.refused),
+        )
 
     def _exchange(self, setup: RoundSetup) -> tuple[RoundSetup, Answers[Any]]:
         """One public message of every node, for all of them; nodes without one are left out of the round."""
@@ -223,7 +252,7 @@ class FlowerEngine:
         weight = torch.ones(
             len(ids), dtype=self.problem.dtype
         )  # set here; clients claim a weight only if their method declares it
-        if "weight" in self.method.leaves_device():
+        if "weight" in self.method.leaves_device() and not self.channel.hides:
             check_form({"weight": rest["weight"]}, {"weight": Form((), self.problem.dtype, False)}, (len(ids),))
             weight = rest.pop("weight")
         each = self.method.server_needs == Need.EACH
@@ -245,6 +274,33 @@ class FlowerEngine:
     def _readable(self, upload: Upload) -> Upload:
         """What the server can judge of it: weights always."""
         return upload if self._inbound.readable else replace(upload, dense={}, rows={})
+
+    def measure(self, server: Server, held_out: str, against: str, ks: Sequence[int], ties: TieRule) -> Measured:
+        """From ranks; where the channel hides them, from sums of metrics over all nodes."""
+        if not self.channel.hides:
+            return measured(self.ranks(server, held_out, against), ks, ties)
+        names, everyone = metric_names(ks), self._roster.population()
+        setup = RoundSetup.of(self.method, self._finished, everyone, self.problem.n_items, {})
+
+        def forms(known: RoundSetup) -> dict[str, Form]:
+            blank = {METRICS: torch.empty(len(names), device="meta")}
+            arriving = self._inbound.arriving(blank, known)
+            return {name: Form(tuple(one.shape), one.dtype, False) for name, one in arriving.items()}
+
+        found = self._hidden.take(
+            Question(
+                "rank",
+                f"rank/{held_out}/{against}",
+                {"held_out": held_out, "against": against},
+                setup,
+                lambda ids: self.method.broadcast(server, ids),
+                lambda letter, asked, known: self._upload(letter, asked, forms(known)),
+                lambda known: self._upload_bytes(forms(known))(len(known.cohort)),
+            )
+        ).received
+        n_clients = found.counts[CLIENTS]
+        values = (found.sums[METRICS] / n_clients).clamp(0, 1).tolist()  # rounding may leave the range
+        return Measured(dict(zip(names, values, strict=True)), None)
 
     def ranks(self, server: Server, held_out: str, against: str) -> Ranks:
         """Let every node rank for its own clients; two numbers per client come back."""

@@ -1,9 +1,10 @@
-"""What a node keeps secret between an exchange and the training that follows, each a process of its own."""
+"""What a node keeps secret between two letters of a round, each answered by a process of its own."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from fedrecgel.errors import RunError
@@ -13,34 +14,48 @@ FILE = "exchange.json"
 
 
 @dataclass(frozen=True)
-class _Kept:
-    round: int
+class State:
+    """How far a node has come with a round, and what only it knows."""
+
+    stage: str
+    """The letter it answered last."""
+    about: str
+    """Run, round and purpose."""
     participant: int
     secret: str
+    messages: Mapping[int, str] = field(default_factory=dict)
+    """What others published: later letters cannot change it."""
+    clients: Mapping[int, int] = field(default_factory=dict)
+    """How many clients each of them speaks for."""
 
 
-def keep(folder: Path, round: int, participant: int, secret: bytes) -> None:
-    """Put the secret of an exchange on the node's disk, in place of any earlier one."""
-    text = json.dumps({"round": round, "participant": participant, "secret": secret.hex()})
+def keep(folder: Path, state: State) -> None:
+    """Put what is secret on the node's disk, in place of anything earlier."""
 
     def write(temporary: Path) -> None:
         temporary.touch(0o600)
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(json.dumps(asdict(state)), encoding="utf-8")
 
     write_atomically(folder / FILE, write)
 
 
-def take(folder: Path, round: int, participant: int) -> bytes:
-    """The secret of the exchange before this training, once: a second upload under the same one could undo it.
+def take(folder: Path, stage: str, about: str, participant: int) -> State:
+    """What an earlier letter left, once: a second answer to the same could undo the first.
+
+    Args:
+        folder: of the run.
+        stage: the letter that must have come before this one.
+        about: run, round and purpose.
+        participant: this node's number in it.
 
     Raises:
-        RunError: there was no such exchange, or its secret is used.
+        RunError: that letter did not come, or what it left is used.
     """
     place = folder / FILE
     try:
-        kept = read_json(place, _Kept) if place.exists() else None
+        kept = read_json(place, State) if place.exists() else None
     finally:
-        remove(place)  # for good, before anything is covered with it
-    if kept is None or (kept.round, kept.participant) != (round, participant):
-        raise RunError(f"Round {round + 1} should begin with an exchange that includes this node. There was none.")
-    return bytes.fromhex(kept.secret)
+        remove(place)  # for good, before anything is done with it
+    if kept is None or (kept.stage, kept.about, kept.participant) != (stage, about, participant):
+        raise RunError(f"A letter of this kind should follow '{stage}', for the same sum. It does not: {about}.")
+    return kept

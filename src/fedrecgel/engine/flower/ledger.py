@@ -8,11 +8,13 @@ first: where a method adds noise, a second answer tells more.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import time
 
 import msgspec
+import torch
 from filelock import FileLock
 
 from fedrecgel.engine.flower.policy import Policy
@@ -22,6 +24,8 @@ from fedrecgel.storage import digest_of, write_text
 
 FILE = "ledger.json"
 DAY = 86_400.0
+SUM = "sum of "
+"""Begins the kind of an entry that says whose sum was opened."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,34 @@ def spend(folder: Path, policy: Policy, kind: str, letter: Letter, settings: str
         _spend(folder / FILE, policy, _entry(kind, letter, settings))
 
 
+def settle(folder: Path, policy: Policy, purpose: str, round: int, arrived: Sequence[int], settings: str) -> None:
+    """Note whose sum was opened before this node helps to open it; later it opens the same again, and no other.
+
+    Args:
+        folder: of the shard.
+        policy: the node's.
+        purpose: what was summed.
+        round: of the run.
+        arrived: whose uploads are in the sum.
+        settings: fingerprint of the run's settings.
+
+    Raises:
+        PolicyError: the sum over others was opened before, and one could be subtracted from the other.
+        StorageError: the file cannot be read or written; then nothing is opened.
+    """
+    new = Entry(time(), f"{SUM}{purpose}", settings, round, digest_of({"arrived": torch.tensor(arrived)}))
+    with FileLock(folder / f".{FILE}.lock"):
+        known = _read(folder / FILE)
+        for entry in known:
+            same = (entry.kind, entry.settings, entry.round) == (new.kind, new.settings, new.round)
+            if same and entry.asked != new.asked and policy.min_users > 1:
+                raise PolicyError(
+                    f"The sum of round {round + 1} of these settings was opened for other nodes, and one could be "
+                    f"subtracted from the other. Start a run with another seed."
+                )
+        write_text(folder / FILE, json.dumps([asdict(entry) for entry in [*known, new]]))
+
+
 def _entry(kind: str, letter: Letter, settings: str) -> Entry:
     budget = "rounds"
     if kind == "rank":
@@ -69,7 +101,8 @@ def _entry(kind: str, letter: Letter, settings: str) -> Entry:
 def _spend(place: Path, policy: Policy, new: Entry) -> None:
     recent = new.at - policy.days * DAY
     # What was trained is never forgotten: the node's draws for it never change.
-    known = [entry for entry in _read(place) if entry.at > recent or entry.kind == "rounds"]
+    lasting = ("rounds", SUM)
+    known = [entry for entry in _read(place) if entry.at > recent or entry.kind.startswith(lasting)]
     alike = [entry for entry in known if entry.kind == new.kind]
     if new.kind == "rounds" and policy.min_users > 1:  # 1 hides nobody
         for entry in alike:

@@ -19,21 +19,27 @@ from typing import Any
 import torch
 
 from fedrecgel.channels.base import Channel, Preparation, RoundSetup
+from fedrecgel.channels.sums import METRICS
 from fedrecgel.data.federation import Federation, SamplingSettings
 from fedrecgel.draws import Draws
 from fedrecgel.engine.flower.disk import DiskStore, keep_since, since, sweep
-from fedrecgel.engine.flower.exchange import keep, take
+from fedrecgel.engine.flower.exchange import State, keep, take
 from fedrecgel.engine.flower.ledger import spend
 from fedrecgel.engine.flower.outgoing import Outgoing
+from fedrecgel.engine.flower.peers import identity
 from fedrecgel.engine.flower.policy import Policy
 from fedrecgel.engine.flower.secret import SECRET_BYTES, own_secret
 from fedrecgel.engine.flower.shard import DATA, Shard, read_shard
+from fedrecgel.engine.flower.steps import Steps
 from fedrecgel.engine.flower.wire import Letter, unpack_download
 from fedrecgel.engine.gate import GateSettings
 from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.errors import ConfigError, DataError, FedrecgelError
-from fedrecgel.methods.base import Method, Problem
+from fedrecgel.evaluation.metrics import client_metrics, metric_names
+from fedrecgel.evaluation.ranking import Ranks, TieRule
+from fedrecgel.methods.base import Method, Problem, Upload
 from fedrecgel.methods.outside import GROUP, is_outside, method_label
+from fedrecgel.tensors import Ids
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,9 @@ class Work:
     """Whether an earlier round may be reported, so that the state after it must be kept."""
     fingerprint: str = ""
     """Of all settings that shape a round, by which a policy knows a run."""
+    ks: tuple[int, ...] = (5, 10)
+    """Cut-offs of the metrics, where a node sums them itself."""
+    ties: TieRule = "expected"
 
 
 def _in_words(answer: Callable[[Node, str, Letter], Letter]) -> Callable[[Node, str, Letter], Letter]:
@@ -72,16 +81,23 @@ class Node:
     """The users of one shard."""
 
     def __init__(
-        self, place: Path, work_of: Callable[[str], Work], *, simulated: bool = True, policy: Policy | None = None
+        self,
+        place: Path,
+        work_of: Callable[[str], Work],
+        *,
+        simulated: bool = True,
+        policy: Policy | None = None,
+        key: Path | None = None,
     ) -> None:
         """In a simulation nothing limits the server, which is the user's own; elsewhere a policy does, always."""
         self._folder = place.parent if place.name == DATA else place
         self._work_of = work_of
         self._policy = None if simulated else policy or Policy()
+        self._key = key
 
     @_in_words
     def answer(self, kind: str, letter: Letter) -> Letter:
-        """Do what a letter asks for: "hello", "prepare", "train" or "rank".
+        """Do what a letter asks for: "hello", "prepare", "share", "train", "rank" or "unmask".
 
         Raises:
             FedrecgelError: it asks for something else, whatever that is.
@@ -99,9 +115,20 @@ class Node:
         if policy is not None:
             policy.check_work(work.method, work.channel.name, work.fingerprint)
             if kind != "rank":
-                policy.check_cohort(work.method, letter.tensors["ids"], len(shard.users), redraws=work.sampling.redraw)
+                check = policy.check_hidden if work.channel.hides else policy.check_cohort
+                check(work.method, letter.tensors["ids"], len(shard.users), redraws=work.sampling.redraw)
         problem = Problem(shard.split.n_users, shard.split.n_items, work.dtype)
         folder, rounds = shard.state / _folder_name(letter.about["run"]), _number(letter.about["round"])
+        steps = None
+        if work.channel.hides:
+            own = None if policy is None else identity(self._key, policy.peers)
+            steps = Steps(
+                work.method, work.channel, problem.n_items, folder, shard.folder, work.fingerprint, letter, policy, own
+            )
+            if kind == "prepare":
+                return steps.prepare(work.seed)
+            if kind in ("share", "unmask"):
+                return steps.share() if kind == "share" else steps.unmask()
         if kind == "prepare":
             return _prepare(work, folder, problem, letter)
         if policy is not None:
@@ -115,8 +142,8 @@ class Node:
         if kind == "train":
             if not work.selects:
                 store.merge()
-            return _train(engine, store, folder, letter, policy)
-        return _rank(engine, folder, letter)
+            return _train(engine, store, folder, letter, policy, steps)
+        return _rank(engine, folder, letter, work, steps)
 
 
 def _check_name(policy: Policy, work: str) -> None:
@@ -138,46 +165,81 @@ def _prepare(work: Work, folder: Path, problem: Problem, letter: Letter) -> Lett
     setup = _setup(work.method, problem.n_items, letter)
     participant = int(letter.tensors["ids"].min())
     given = work.channel.device(Draws(work.seed, token_bytes(SECRET_BYTES))).contribute(setup, participant)
-    keep(folder, setup.round, participant, given.secret)
+    keep(folder, State("prepare", _about(letter), participant, given.secret.hex()))
     return Letter({"round": setup.round, "message": given.public.hex()})
 
 
-def _train(engine: LocalEngine, store: DiskStore, folder: Path, letter: Letter, policy: Policy | None) -> Letter:
+def _about(letter: Letter) -> str:
+    """Which exchange a letter belongs to."""
+    return f"{letter.about['run']}, round {letter.about['round']}"
+
+
+def _train(
+    engine: LocalEngine, store: DiskStore, folder: Path, letter: Letter, policy: Policy | None, steps: Steps | None
+) -> Letter:
     """One round of the clients asked for; their state is on disk before anything is sent."""
     method, channel, asked = engine.method, engine.channel, letter.tensors["ids"]
     setup = _setup(method, engine.federation.n_items, letter)
     participant = int(asked.min())
-    secrets = {}
-    if channel.prepares == Preparation.EXCHANGE:
-        secrets[participant] = take(folder, setup.round, participant)
-    outgoing = Outgoing(engine.devices, setup, participant, secrets, weighted=not channel.server().readable)
+    secrets: dict[int, bytes] = {}
+    if steps is not None:
+        setup, secrets = steps.cover(engine.devices)
+    elif channel.prepares == Preparation.EXCHANGE:
+        secrets[participant] = bytes.fromhex(take(folder, "prepare", _about(letter), participant).secret)
+    outgoing = _outgoing(engine, setup, participant, secrets)
     trained = engine.train_with(unpack_download(letter.tensors), asked, setup.round, outgoing)
     if policy is not None:
         policy.check_sum(trained.n_answers, len(asked))
     loss = None if trained.loss is None else float(trained.loss) * trained.n_answers
     about: dict[str, Any] = {"round": setup.round, "loss": loss, "refused": dict(trained.refused)}
+    if channel.hides:  # all of that is in the sum
+        about |= {"loss": None if loss is None else 0.0, "refused": {}}
     about["since"] = since(folder, setup.round)
     store.commit()
     keep_since(folder, setup.round)
-    return Letter(about, outgoing.packed(method))
+    return Letter(about, outgoing.hidden(asked) if channel.hides else outgoing.packed(method))
+
+
+def _outgoing(engine: LocalEngine, setup: RoundSetup, participant: int, secrets: dict[int, bytes]) -> Outgoing:
+    weighted, hides = not engine.channel.server().readable, engine.channel.hides
+    return Outgoing(engine.devices, setup, participant, secrets, weighted=weighted, hides=hides)
 
 
 def _setup(method: Method, n_items: int, letter: Letter) -> RoundSetup:
     """What a letter says of the round."""
     cohort = letter.tensors.get("cohort", letter.tensors["ids"])
     messages = {int(name): bytes.fromhex(text) for name, text in letter.about.get("messages", {}).items()}
-    return RoundSetup(letter.about["round"], cohort, n_items, method.server_needs, messages)
+    return RoundSetup.of(method, letter.about["round"], cohort, n_items, messages)
 
 
-def _rank(engine: LocalEngine, folder: Path, letter: Letter) -> Letter:
-    """Ranks of the users' own held-out items: two counts per user leave the node."""
+def _rank(engine: LocalEngine, folder: Path, letter: Letter, work: Work, steps: Steps | None) -> Letter:
+    """Ranks of the users' own held-out items: two counts per user leave the node; under masks, sums of metrics."""
     held_out, against = letter.about["held_out"], letter.about["against"]
     ids, asked = engine.ranked(held_out), letter.tensors["ids"]
     down, at = unpack_download(letter.tensors), torch.searchsorted(asked, ids).clamp(max=len(asked) - 1)
     ranks = engine.ranks_with(down.of(at), held_out, against)
     wanted = torch.isin(ids, asked)
-    found = {"ids": ids[wanted], "above": ranks.above[wanted], "tied": ranks.tied[wanted]}
-    return Letter({"round": letter.about["round"], "since": since(folder, None)}, found)
+    about = {"round": letter.about["round"], "since": since(folder, None)}
+    found = Ranks(ranks.above[wanted], ranks.tied[wanted])
+    if steps is None:
+        return Letter(about, {"ids": ids[wanted], "above": found.above, "tied": found.tied})
+    outgoing = _outgoing(engine, *_covering(steps, engine))
+    outgoing.collect([outgoing.leave(_gains(ids[wanted], found, work))])
+    return Letter(about, outgoing.hidden(asked))
+
+
+def _covering(steps: Steps, engine: LocalEngine) -> tuple[RoundSetup, int, dict[int, bytes]]:
+    setup, secrets = steps.cover(engine.devices)
+    return setup, steps.participant, secrets
+
+
+def _gains(ids: Ids, ranks: Ranks, work: Work) -> Upload:
+    """Every metric of each client, as an upload."""
+    names = metric_names(work.ks)
+    gains = client_metrics(ranks, work.ks, work.ties) if len(ids) else {}
+    values = torch.stack([gains[name] for name in names], 1) if gains else torch.zeros(0, len(names)).double()
+    nothing = torch.zeros(len(ids), 0, dtype=torch.int64)
+    return Upload(ids, {METRICS: values}, {}, nothing, torch.ones(len(ids), dtype=torch.float64))
 
 
 def _folder_name(run: str) -> str:

@@ -12,7 +12,7 @@ from fedrecgel.engine.flower.wire import prefixed
 from fedrecgel.engine.uplink import fold
 from fedrecgel.errors import PrivacyError
 from fedrecgel.methods.base import Method, Need, Upload
-from fedrecgel.tensors import Tensors
+from fedrecgel.tensors import Ids, Tensors
 
 
 class Outgoing:
@@ -29,8 +29,9 @@ class Outgoing:
         secrets: Mapping[int, bytes],
         *,
         weighted: bool,
+        hides: bool = False,
     ) -> None:
-        self._devices, self._setup, self._weighted = devices, setup, weighted
+        self._devices, self._setup, self._weighted, self.takes_losses = devices, setup, weighted, hides
         self._participant, self._secrets = participant, secrets
         self._received: Received | None = None
 
@@ -42,6 +43,14 @@ class Outgoing:
         """Added up, noting who sends with which weight."""
         self._received = add_up(uploads, self._setup.n_items, self._setup.needs, weighted=self._weighted)
         return self._received
+
+    def hidden(self, asked: Ids) -> Tensors:
+        """What leaves the node under masks: nothing tells who of those asked is in it, nor with which weight."""
+        return (
+            {"ids": asked}
+            if self._received is None
+            else {"ids": asked, **prefixed("sum", self._cover(self._received.sums))}
+        )
 
     def packed(self, method: Method) -> Tensors:
         """What leaves the node.

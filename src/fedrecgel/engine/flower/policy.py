@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import torch
@@ -23,12 +24,13 @@ class Policy:
     methods: tuple[str, ...] = ()
     """Methods this node trains and ranks with; none named: every installed one whose server needs sums only. A method
     that is named here may also ask for the uploads of single users."""
-    channels: tuple[str, ...] = ("plain",)
-    """Ways an upload may take."""
+    channels: tuple[str, ...] = ("secagg", "plain")
+    """Ways an upload may take; secagg needs `--key` and the keys of other nodes under [peers]."""
     runs: tuple[str, ...] = ()
     """Fingerprints of settings this node runs, as `fedrecgel node policy CONFIG` prints them; none: any settings."""
     min_users: Annotated[int, Meta(ge=1)] = 10
-    """The smallest number of this node's users who train together and whose sum leaves; 1 hides nobody."""
+    """The smallest number of this node's users who train together and whose sum leaves; 1 hides nobody. Under secagg,
+    the smallest number of users of all nodes together."""
     rounds: Letters = 1000
     """Training letters answered within `days`, over all runs."""
     rankings: Letters = 100
@@ -39,6 +41,8 @@ class Policy:
     """The period over which letters are counted."""
     keep_days: Days = 30.0
     """What users learnt in a run is deleted when it was not touched for so long; until then the run can be resumed."""
+    peers: Mapping[str, str] = field(default_factory=dict)
+    """Other nodes by any name, each with the line of its .pub file; a section of its own in the file, [peers]."""
 
     def check_host(self, n_users: int) -> None:
         """Refuse to start where every letter would have to be refused.
@@ -46,10 +50,11 @@ class Policy:
         Raises:
             PolicyError: this node hosts too few users.
         """
-        if n_users < self.min_users:
+        if n_users < self.min_users and not self.peers:
             raise PolicyError(
                 f"A node should host at least policy.min_users = {self.min_users} users, so that a sum hides each of "
-                f"them. Found {n_users}. Host more, or set min_users in the file that --policy names."
+                f"them. Found {n_users}. Host more, list other nodes under [peers] in the file that --policy names, so "
+                f"that sums under masks hide its users among theirs, or set min_users there."
             )
 
     def check_name(self, method: str) -> None:
@@ -81,7 +86,7 @@ class Policy:
                 f"{fingerprint}: `fedrecgel node policy CONFIG` prints a policy for a config."
             )
 
-    def check_cohort(self, method: Method, ids: Tensor, n_hosted: int, *, redraws: bool) -> None:
+    def check_cohort(self, method: Method, ids: Tensor, n_hosted: int, *, redraws: bool, alone: bool = True) -> None:
         """Refuse to train so few users together that their sum tells of each.
 
         Args:
@@ -89,30 +94,58 @@ class Policy:
             ids: the users a letter names.
             n_hosted: all users of this node.
             redraws: whether negatives are drawn anew in every round.
+            alone: whether the server sees this node's sum by itself.
 
         Raises:
             PolicyError: too few, somebody twice, or not all where sums of some could be subtracted from each other.
         """
         if ids.dim() != 1 or ids.dtype != torch.int64 or len(torch.unique(ids)) != len(ids):
             raise PolicyError("A letter should name every user once, by a whole number. It does not.")
-        if len(ids) < self.min_users:
+        if alone and len(ids) < self.min_users:
             raise PolicyError(
                 f"At least policy.min_users = {self.min_users} users of this node train together. It was asked for "
                 f"{len(ids)}."
             )
         if self.min_users == 1:  # hides nobody
             return
-        if len(ids) < method.smallest_cohort:
+        if alone and len(ids) < method.smallest_cohort:
             raise PolicyError(
                 f"A sum of '{type(method).__name__}' hides its users from {method.smallest_cohort:,} on. It was asked "
                 f"for {len(ids):,}. Host more users, or set min_users = 1 in the file that --policy names."
             )
-        fresh = method.samples_negatives and redraws and not method.draws_nothing
-        if not fresh and len(ids) != n_hosted:
+        if not _fresh(method, redraws=redraws) and len(ids) != n_hosted:
             raise PolicyError(
                 f"Uploads of '{type(method).__name__}' are the same every time, so sums over some users could be "
                 f"subtracted from each other. All {n_hosted} users of this node take part, or none; it was asked for "
                 f"{len(ids)}."
+            )
+
+    def check_hidden(self, method: Method, ids: Tensor, n_hosted: int, *, redraws: bool) -> None:
+        """The same where sums are taken under masks: others hide this node's users, so it may have few.
+
+        Raises:
+            PolicyError: somebody is named twice, or sums over other nodes could be subtracted from each other.
+        """
+        if n_hosted >= self.min_users:
+            self.check_cohort(method, ids, n_hosted, redraws=redraws, alone=False)
+        elif self.min_users > 1 and not self.runs and not _fresh(method, redraws=redraws):
+            raise PolicyError(
+                f"Uploads of '{type(method).__name__}' are the same every time, so sums with and without this node "
+                f"could be subtracted from each other. It has fewer than policy.min_users = {self.min_users} users, so "
+                f"it needs to know the run: `fedrecgel node policy CONFIG` prints a policy with policy.runs."
+            )
+
+    def check_total(self, method: Method, n_clients: int, *, trains: bool) -> None:
+        """Refuse a sum over all nodes that covers too few users.
+
+        Raises:
+            PolicyError: too few.
+        """
+        least = max(self.min_users, method.smallest_cohort if trains and self.min_users > 1 else 1)
+        if n_clients < least:
+            raise PolicyError(
+                f"A sum over all nodes should cover at least {least:,} users, by policy.min_users and what the method "
+                f"'{type(method).__name__}' needs. Found {n_clients:,}."
             )
 
     def check_sum(self, n_users: int, n_asked: int) -> None:
@@ -126,3 +159,8 @@ class Policy:
                 f"A sum that leaves this node holds all {n_asked} users it was asked for. After the gate, {n_users} "
                 f"are left, and sums with and without the others could be subtracted from each other."
             )
+
+
+def _fresh(method: Method, *, redraws: bool) -> bool:
+    """Whether uploads differ from run to run, so that two sums do not differ by a user's upload alone."""
+    return method.samples_negatives and redraws and not method.draws_nothing

@@ -93,7 +93,8 @@ def node_command(
     retries: int | None,
 ) -> list[str]:
     """The command that starts a SuperNode for a shard; without a certificate the connection is not encrypted."""
-    own = f'shard="{shard.resolve()}"' + ("" if policy is None else f' policy="{policy.resolve()}"')
+    named = {"shard": shard, "policy": policy, "key": key}
+    own = " ".join(f'{name}="{path.resolve()}"' for name, path in named.items() if path is not None)
     words = [program("flower-supernode"), "--superlink", superlink, "--host", "127.0.0.1"]
     words += ["--port", str(port or free_port()), "--node-config", own]
     words += ["--insecure"] if certificate is None else ["--root-certificates", str(certificate)]

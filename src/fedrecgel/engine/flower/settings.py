@@ -18,7 +18,7 @@ class FlowerSettings:
     """HOST:PORT of a running SuperLink; without one, a simulation is started and ended on this machine."""
     certificate: str | None = None
     """The certificate authority of that SuperLink, a PEM file; without one the connection is not encrypted."""
-    nodes: Annotated[int, Meta(ge=1)] = 2
+    nodes: Annotated[int, Meta(ge=1)] = 3
     """Nodes to start in a simulation, or to wait for in a deployment."""
     wait_seconds: Seconds = 120.0
     """How long to wait for them before the first round."""

@@ -6,13 +6,13 @@
 static const int ANCHORS = 32;  // handled at once: their powers stay in the cache
 static const int TILE = 96;     // items whose powers stay in the L1 cache; eight tiles of twelve rows
 
-static inline v16 exponential(v16 x) {  // for -87 < x < 1, to about 1e-6 of itself
-  const v16 t = x * 1.44269504f;
-  const i16v whole = __builtin_convertvector(t - 0.5f, i16v);  // towards zero: the nearest for what is negative
-  const v16 f = t - __builtin_convertvector(whole, v16);
-  const v16 power = 1 + f * (0.693147182f + f * (0.240226462f + f * (0.0555032898f + f * (0.00961830560f +
+static inline vec exponential(vec x) {  // for -87 < x < 1, to about 1e-6 of itself
+  const vec t = x * 1.44269504f;
+  const ints whole = __builtin_convertvector(t - 0.5f, ints);  // towards zero: the nearest for what is negative
+  const vec f = t - __builtin_convertvector(whole, vec);
+  const vec power = 1 + f * (0.693147182f + f * (0.240226462f + f * (0.0555032898f + f * (0.00961830560f +
                     f * (0.00133908420f + f * 0.000154689543f)))));
-  union { v16 f; i16v i; } bits{power};
+  union { vec f; ints i; } bits{power};
   bits.i += whole << 23;
   return bits.f;
 }
@@ -38,7 +38,7 @@ static double attraction(const Term& term, const float* items, const Table& own,
   for (int i = 0; i < term.n; i++) {
     own.lengths[i] = std::max(std::sqrt(dot(items + i * D, items + i * D, D)), 1e-12f);
     float *z = own.z + i * D, *sum = by_label + term.labels[i] * D;
-    for (int k = 0; k < D; k += 16) store(z + k, load(items + i * D + k) / own.lengths[i]);
+    for (int k = 0; k < D; k += LANES) store(z + k, load(items + i * D + k) / own.lengths[i]);
     moved(sum, 1, z, sum, D);
   }
   for (int a = 0; a < term.n_anchors; a++) {
@@ -54,7 +54,7 @@ static double attraction(const Term& term, const float* items, const Table& own,
     float same[D], *slope = own.slope + i * D;
     moved(by_label + term.labels[i] * D, -1, z, same, D);
     loss += weight * dot(z, same, D);
-    for (int k = 0; k < D; k += 16) store(slope + k, load(slope + k) + weight * (load(same + k) - load(z + k)));
+    for (int k = 0; k < D; k += LANES) store(slope + k, load(slope + k) + weight * (load(same + k) - load(z + k)));
   }
   return loss;
 }
@@ -73,10 +73,10 @@ static double repulsion(const Term& term, const int64_t* anchors, int width, con
     multiply(size, ANCHORS, D, {own.z + from * D, D, 1}, here_t, ANCHORS, tile, {});
     for (int a = 0; a < width; a++)
       if (anchors[a] >= from && anchors[a] < from + size) tile[(anchors[a] - from) * ANCHORS + a] = bound - 80;
-    for (int a = 0; a < ANCHORS; a += 16) {
-      v16 sum = load(total + a), most = load(top + a);
+    for (int a = 0; a < ANCHORS; a += LANES) {
+      vec sum = load(total + a), most = load(top + a);
       for (int i = 0; i < size; i++) {
-        const v16 logit = load(tile + i * ANCHORS + a), power = exponential(logit - bound);
+        const vec logit = load(tile + i * ANCHORS + a), power = exponential(logit - bound);
         most = logit > most ? logit : most;
         sum += power;
         store(tile + i * ANCHORS + a, power);
@@ -118,7 +118,7 @@ extern "C" void contrast(
     for (int i = 0; i < n; i++) {  // through the division by the length
       const float along = dot(z + i * D, slope + i * D, D);
       moved(slope + i * D, -along, z + i * D, slope + i * D, D);
-      for (int k = i * D; k < (i + 1) * D; k += 16) store(slope + k, load(slope + k) / lengths[i]);
+      for (int k = i * D; k < (i + 1) * D; k += LANES) store(slope + k, load(slope + k) / lengths[i]);
     }
   }
 }

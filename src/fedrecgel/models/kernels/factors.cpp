@@ -21,9 +21,9 @@ extern "C" void walk(
       const float error = squared ? 2 * (score - y) : 1 / (1 + std::exp(-score)) - y;
       total += squared ? (score - y) * (score - y)
                        : std::max(score, 0.0f) + std::log1p(std::exp(-std::fabs(score))) - y * score;
-      for (int k = 0; k < D; k += 16) {
-        const v16 item = load(v + k), user = load(u + k), moved = user - lr * (error * item + 2 * reg_user * user);
-        const v16 own = lr * (error * moved + 2 * reg_item * item);
+      for (int k = 0; k < D; k += LANES) {
+        const vec item = load(v + k), user = load(u + k), moved = user - lr * (error * item + 2 * reg_user * user);
+        const vec own = lr * (error * moved + 2 * reg_item * item);
         store(u + k, moved);
         store(g + k, last ? own : load(g + k) + own);
       }

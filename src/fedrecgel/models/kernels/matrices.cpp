@@ -1,6 +1,7 @@
 // Small matrix products and vector helpers, in front of neumf.cpp: plain C++17 with the vector extension of GCC.
 //
-// Sizes are multiples of 16, matrices row-major.
+// Sizes are multiples of 16, matrices row-major. A vector is as long as the processor's registers: GCC takes longer ones
+// through memory, which made the whole kernel thirty times slower where there is no AVX-512.
 
 #include <algorithm>
 #include <cmath>
@@ -9,11 +10,19 @@
 #include <cstring>
 #include <memory>
 
-typedef float v16 __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int i16v __attribute__((vector_size(64)));
+#if defined(__AVX512F__)
+constexpr int LANES = 16;
+#elif defined(__AVX__)
+constexpr int LANES = 8;
+#else
+constexpr int LANES = 4;
+#endif
 
-static inline v16 load(const float* p) { return *reinterpret_cast<const v16*>(p); }
-static inline void store(float* p, v16 v) { *reinterpret_cast<v16*>(p) = v; }
+typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int ints __attribute__((vector_size(4 * LANES)));
+
+static inline vec load(const float* p) { return *reinterpret_cast<const vec*>(p); }
+static inline void store(float* p, vec v) { *reinterpret_cast<vec*>(p) = v; }
 
 // ---- C = A B + start: A is [m, k] with any strides, B is [k, n] --------------------------------------------------
 
@@ -28,15 +37,15 @@ struct Rest {  // what happens to C before it is stored
 
 template <int MR, int NV>
 static inline void tile(int k, Left a, const float* b, int ldb, float* c, int ldc, const Rest& rest) {
-  v16 acc[MR][NV];
+  vec acc[MR][NV];
 #pragma GCC unroll 16
   for (int i = 0; i < MR; i++)
 #pragma GCC unroll 4
-    for (int j = 0; j < NV; j++) acc[i][j] = rest.start ? load(rest.start + i * rest.stride + 16 * j) : v16{};
+    for (int j = 0; j < NV; j++) acc[i][j] = rest.start ? load(rest.start + i * rest.stride + LANES * j) : vec{};
   for (int p = 0; p < k; p++, a.at += a.column, b += ldb) {
-    v16 row[NV];
+    vec row[NV];
 #pragma GCC unroll 4
-    for (int j = 0; j < NV; j++) row[j] = load(b + 16 * j);
+    for (int j = 0; j < NV; j++) row[j] = load(b + LANES * j);
 #pragma GCC unroll 16
     for (int i = 0; i < MR; i++)
 #pragma GCC unroll 4
@@ -46,10 +55,10 @@ static inline void tile(int k, Left a, const float* b, int ldb, float* c, int ld
   for (int i = 0; i < MR; i++)
 #pragma GCC unroll 4
     for (int j = 0; j < NV; j++) {
-      v16 value = acc[i][j];
-      if (rest.relu) value = value > 0 ? value : v16{};
-      if (rest.active) value = load(rest.active + i * ldc + 16 * j) > 0 ? value : v16{};
-      store(c + i * ldc + 16 * j, value);
+      vec value = acc[i][j];
+      if (rest.relu) value = value > 0 ? value : vec{};
+      if (rest.active) value = load(rest.active + i * ldc + LANES * j) > 0 ? value : vec{};
+      store(c + i * ldc + LANES * j, value);
     }
 }
 
@@ -66,12 +75,16 @@ static void panel(int m, int k, Left a, const float* b, int ldb, float* c, int l
     if (m > 0) panel<MR - 1, NV>(m, k, a, b, ldb, c, ldc, rest);
 }
 
+template <int L = LANES>
 static void multiply(int m, int n, int k, Left a, const float* b, int ldb, float* c, const Rest& rest) {
   for (int j = 0; j < n;) {
     Rest here = rest;
     if (rest.start) here.start += j;
     if (rest.active) here.active += j;
-    if (j + 64 <= n) panel<6, 4>(m, k, a, b + j, ldb, c + j, n, here), j += 64;
+    // sums, a row of B and an entry of A fill the registers: 32 with AVX-512, else 16
+    if constexpr (L == 8) panel<6, 2>(m, k, a, b + j, ldb, c + j, n, here), j += 16;
+    else if constexpr (L == 4) panel<3, 4>(m, k, a, b + j, ldb, c + j, n, here), j += 16;
+    else if (j + 64 <= n) panel<6, 4>(m, k, a, b + j, ldb, c + j, n, here), j += 64;
     else if (j + 32 <= n) panel<12, 2>(m, k, a, b + j, ldb, c + j, n, here), j += 32;
     else panel<12, 1>(m, k, a, b + j, ldb, c + j, n, here), j += 16;
   }
@@ -95,74 +108,78 @@ static void outer(int n, int in, int out, const float* error, const float* x, in
 // ---- small helpers ----------------------------------------------------------------------------------------------
 
 template <int H>
-static inline void exchange(v16* r) {  // swap the off-diagonal blocks of size H
-  i16v up, down;
-  for (int l = 0; l < 16; l++) {
-    up[l] = (l & H) ? 16 + l - H : l;
-    down[l] = (l & H) ? 16 + l : l + H;
+static inline void exchange(vec* r) {  // transposes: swaps the off-diagonal blocks of size H, H / 2, ...
+  ints up, down;
+  for (int l = 0; l < LANES; l++) {
+    up[l] = (l & H) ? LANES + l - H : l;
+    down[l] = (l & H) ? LANES + l : l + H;
   }
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; i++)
+  for (int i = 0; i < LANES; i++)
     if (!(i & H)) {
-      v16 a = r[i], b = r[i + H];
+      vec a = r[i], b = r[i + H];
       r[i] = __builtin_shuffle(a, b, up);
       r[i + H] = __builtin_shuffle(a, b, down);
     }
+  if constexpr (H > 1) exchange<H / 2>(r);
 }
 
 // p = w + scale g, all [m, n], and its transpose; without p only the transpose.
 static void moved_both(int m, int n, const float* w, float scale, const float* g, float* p, float* pt) {
-  for (int i = 0; i < m; i += 16)
-    for (int j = 0; j < n; j += 16) {
-      v16 r[16];
+  for (int i = 0; i < m; i += LANES)
+    for (int j = 0; j < n; j += LANES) {
+      vec r[LANES];
 #pragma GCC unroll 16
-      for (int k = 0; k < 16; k++) {
+      for (int k = 0; k < LANES; k++) {
         const int at = (i + k) * n + j;
         r[k] = load(w + at);
         if (p) store(p + at, r[k] += scale * load(g + at));
       }
-      exchange<8>(r), exchange<4>(r), exchange<2>(r), exchange<1>(r);
+      exchange<LANES / 2>(r);
 #pragma GCC unroll 16
-      for (int k = 0; k < 16; k++) store(pt + (j + k) * m + i, r[k]);
+      for (int k = 0; k < LANES; k++) store(pt + (j + k) * m + i, r[k]);
     }
 }
 
 static void transpose(int m, int n, const float* from, float* to) { moved_both(m, n, from, 0, nullptr, nullptr, to); }
 
-static inline float sum(v16 v) {  // by halves: sixteen additions in a row would wait for each other
-  v += __builtin_shuffle(v, i16v{8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7});
-  v += __builtin_shuffle(v, i16v{4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11});
-  v += __builtin_shuffle(v, i16v{2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13});
-  return v[0] + v[1];
+template <int H = LANES / 2>
+static inline float sum(vec v) {  // by halves: as many additions in a row as lanes would wait for each other
+  if constexpr (H == 1) return v[0] + v[1];
+  else {
+    ints other;
+    for (int l = 0; l < LANES; l++) other[l] = l ^ H;
+    return sum<H / 2>(v + __builtin_shuffle(v, other));
+  }
 }
 
 template <int N>
-static inline v16 products(const float* a, const float* b) {  // their sum is the scalar product
-  v16 s{};
-  for (int i = 0; i < N; i += 16) s += load(a + i) * load(b + i);
+static inline vec products(const float* a, const float* b) {  // their sum is the scalar product
+  vec s{};
+  for (int i = 0; i < N; i += LANES) s += load(a + i) * load(b + i);
   return s;
 }
 
 static float dot(const float* a, const float* b, int n) {
-  v16 s0{}, s1{};
+  vec s0{}, s1{};
   int i = 0;
-  for (; i + 32 <= n; i += 32) {
+  for (; i + 2 * LANES <= n; i += 2 * LANES) {
     s0 += load(a + i) * load(b + i);
-    s1 += load(a + i + 16) * load(b + i + 16);
+    s1 += load(a + i + LANES) * load(b + i + LANES);
   }
-  for (; i < n; i += 16) s0 += load(a + i) * load(b + i);
+  for (; i < n; i += LANES) s0 += load(a + i) * load(b + i);
   return sum(s0 + s1);
 }
 
 static double squared(const float* a, int n) { return dot(a, a, n); }
 
 static inline void moved(const float* from, float scale, const float* by, float* to, int n) {  // to = from + scale by
-  for (int i = 0; i < n; i += 16) store(to + i, load(from + i) + scale * load(by + i));
+  for (int i = 0; i < n; i += LANES) store(to + i, load(from + i) + scale * load(by + i));
 }
 
 static void add_column_sums(const float* a, int m, int n, float* out) {
-  for (int j = 0; j < n; j += 16) {
-    v16 s = load(out + j);
+  for (int j = 0; j < n; j += LANES) {
+    vec s = load(out + j);
     for (int i = 0; i < m; i++) s += load(a + i * n + j);
     store(out + j, s);
   }

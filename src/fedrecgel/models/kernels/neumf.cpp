@@ -35,9 +35,9 @@ static void fetch(const Tables& items, const Ahead& next, int quarter) {
 // h1 where the item half of layer 1 is that of the shared point.
 static void first_layer(int n, const int64_t* rows, const Tables& items, const float* first, float* a1) {
   for (int s = 0; s < n; s++)
-    for (int h = 0; h < H1; h += 16) {
-      v16 z = load(items.half + rows[s] * H1 + h) + load(first + h);
-      store(a1 + s * H1 + h, z > 0 ? z : v16{});
+    for (int h = 0; h < H1; h += LANES) {
+      vec z = load(items.half + rows[s] * H1 + h) + load(first + h);
+      store(a1 + s * H1 + h, z > 0 ? z : vec{});
     }
 }
 
@@ -48,7 +48,7 @@ static void output(int n, const Client& c, const Network& net, const Tables& ite
   float scaled[G];
   for (int g = 0; g < G; g++) scaled[g] = u1[g] * net.out_gmf[g];
   for (int s = 0; s < n; s++) {
-    const v16 gmf = products<G>(scaled, items.gmf + c.rows[s] * G), mlp = products<H3>(net.out_mlp, t.a3 + s * H3);
+    const vec gmf = products<G>(scaled, items.gmf + c.rows[s] * G), mlp = products<H3>(net.out_mlp, t.a3 + s * H3);
     e[s] = sum(gmf + mlp) + net.out_bias;
   }
   for (int s = 0; s < n; s++) {
@@ -59,10 +59,10 @@ static void output(int n, const Client& c, const Network& net, const Tables& ite
     if (first_pass) sums.loss += c.weights[s] * (std::max(z, 0.0f) - z * c.labels[s] + std::log1p(small));
   }
   for (int s = 0; s < n; s++)
-    for (int h = 0; h < H3; h += 16)
-      store(t.e3 + s * H3 + h, load(t.a3 + s * H3 + h) > 0 ? e[s] * load(net.out_mlp + h) : v16{});
-  for (int g = 0; g < G; g += 16) {
-    v16 gmf = load(sums.gmf + g);
+    for (int h = 0; h < H3; h += LANES)
+      store(t.e3 + s * H3 + h, load(t.a3 + s * H3 + h) > 0 ? e[s] * load(net.out_mlp + h) : vec{});
+  for (int g = 0; g < G; g += LANES) {
+    vec gmf = load(sums.gmf + g);
     for (int s = 0; s < n; s++) gmf += e[s] * load(items.gmf + c.rows[s] * G + g);
     store(sums.gmf + g, gmf);
   }
@@ -105,7 +105,7 @@ static void matrices_and_rows(int n, const Network& net, const float* u1, const 
   add_column_sums(t.e2, n, H2, sums.b2);
   multiply(n, M, H1, {t.e1, H1, 1}, net.w1, M, row_mlp, {});
   for (int s = 0; s < n; s++)
-    for (int g = 0; g < G; g += 16) store(row_gmf + s * G + g, e[s] * load(u1 + g) * load(net.out_gmf + g));
+    for (int g = 0; g < G; g += LANES) store(row_gmf + s * G + g, e[s] * load(u1 + g) * load(net.out_gmf + g));
 }
 
 static void add_small(const Sums& sums, const float* u1, const Gradient& to) {
