@@ -43,7 +43,7 @@ def lay_out(
                 "protocol": {"selection": "last"},
                 "seconds": {"total": 1.0},
                 "bytes": {"up": 4000, "down": 8000},
-                "privacy": {"leaves_device": ["x"]},
+                "privacy": {"leaves_device": ["x"], "noise_multiplier": 0.5},
                 "reference": {"popularity": {"HR@10": 0.5}} if reference else {},
                 "reference_full": {},
             }

@@ -176,3 +176,73 @@ def test_help_lists_every_section(capsys: Capture) -> None:
     text = capsys.readouterr().out
     for key in ("data.name", "split.ties", "sampling.negatives", "run.rounds", "evaluation.ks", "checkpoint.every"):
         assert key in text
+
+
+def test_a_final_model_takes_rounds_and_settings_of_a_finished_run(csv: Path, capsys: Capture) -> None:
+    train(csv)
+    run, final = csv.parent / "run", csv.parent / "final"
+    capsys.readouterr()
+    assert main(["train", "--final", "--rounds-of", str(run), "--out", str(final)]) == 0
+    printed = capsys.readouterr().out
+    assert "fedrecgel: a final model" in printed
+    assert "held out: nothing" in printed
+    summary = json.loads((final / "summary.json").read_text())
+    assert (summary["rounds"], summary["metrics"], summary["protocol"]["split"]) == (2, {}, "none: all interactions")
+    assert any("nothing was measured" in text.lower() for text in summary["warnings"])
+    opened = fedrecgel.open(final)
+    assert opened.config.method == fedrecgel.open(run).config.method
+    assert len(opened.train.items) == 200
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--final"], "A final model measures nothing, so it cannot tell when to stop. Give --rounds N"),
+        (["--rounds-of", "run"], "--rounds-of says how long a final model trains. Add --final, or give --rounds N."),
+        (["--final", "--rounds-of", "nowhere"], "'nowhere' holds no finished run"),
+    ],
+)
+def test_what_a_final_model_needs_is_asked_for(
+    csv: Path, words: list[str], reason: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(csv.parent)
+    assert main(["train", "--dataset", str(csv), *words]) == 2
+    assert reason in capsys.readouterr().err
+    assert not (csv.parent / "runs").exists()
+
+
+def more_rows(csv: Path) -> Path:
+    """Yesterday's clicks beside the earlier ones, of a new user and on new items; one user left."""
+    lines = csv.read_text().splitlines()
+    rows = [line for line in lines[1:] if not line.startswith("u7,")]
+    rows += [f"{user},{item},{100 + item}" for user in ("u3", "new") for item in range(150, 165)]
+    path = csv.with_name("more.csv")
+    path.write_text("\n".join([lines[0], *rows]) + "\n")
+    return path
+
+
+def test_a_run_goes_on_with_new_data(csv: Path, capsys: Capture) -> None:
+    train(csv)
+    run, more = csv.parent / "run", csv.parent / "on"
+    words = ["train", "--from", str(run), "--dataset", str(more_rows(csv)), "--out"]
+    capsys.readouterr()
+    assert main([*words, str(more)]) == 0
+    printed = capsys.readouterr()
+    assert f"Continues {run}: 19 users, 150 items and 190 interactions are known, 1, 5 and 30 are new." in printed.err
+    assert "1 users of the run that was continued are not in the new data" in printed.out
+    summary = json.loads((more / "summary.json").read_text())
+    assert summary["start"]["users"] == {"matched": 19, "added": 1, "missing": 1}
+    assert summary["start"]["missing_users"] == ["u7"]
+    assert main(["train", str(more / "config.toml"), "--out", str(csv.parent / "again"), "--quiet"]) == 0
+    again = files(csv.parent / "again")
+    assert all(again[name] == files(more)[name] for name in ("server.safetensors", "clients.safetensors"))
+    assert main([*words, str(csv.parent / "long"), "--rounds", "3", "--quiet"]) == 0
+    assert main([*words, str(more), "--rounds", "3", "--resume", "--quiet"]) == 0
+    assert files(more)["server.safetensors"] == files(csv.parent / "long")["server.safetensors"]
+    capsys.readouterr()
+    assert main([*words, str(run)]) == 2
+    assert "belongs to another run" in capsys.readouterr().err
+    assert main([*words, str(csv.parent / "other"), "--method", "fedmf"]) == 2
+    assert "A run is continued with its own method" in capsys.readouterr().err
+    assert main([*words, str(csv.parent / "other"), "--resume"]) == 2
+    assert "There is no run to resume" in capsys.readouterr().err

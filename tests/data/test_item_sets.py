@@ -35,6 +35,10 @@ def test_against_python_sets(rows: list[tuple[int, int]], users: list[int]) -> N
     assert list(zip(owner.tolist(), sets.items[at].tolist(), strict=True)) == [
         (position, item) for position, user in enumerate(users) for item in sorted({i for u, i in rows if u == user})
     ]
+    some = sets.of(asked)
+    assert (some.n_users, some.n_items) == (len(users), N_ITEMS)
+    assert (some.items.tolist(), some.counts.tolist()) == (sets.items[at].tolist(), sets.counts[at].tolist())
+    assert some.sizes(np.arange(len(users))).tolist() == sets.sizes(asked).tolist()
 
 
 @settings(max_examples=60, deadline=None)

@@ -34,6 +34,7 @@ FLAGS = {
     "device": ("run", "device"),
     "engine": ("run", "engine"),
     "channel": ("run", "channel"),
+    "start": ("run", "start"),
 }
 """Options that are short for a setting."""
 

@@ -50,7 +50,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "experiment",
         help="repeat the paper's experiments",
-        description="Plan, run and reduce one of the paper's four experiments, or measure what quirks are worth.",
+        description="Plan, run and reduce one of the paper's four experiments, or measure what quirks are worth, or "
+        "what privacy costs.",
         epilog=EPILOG,
         formatter_class=RawDescriptionHelpFormatter,
     )

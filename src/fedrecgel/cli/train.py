@@ -6,6 +6,8 @@ import signal
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -19,6 +21,7 @@ from fedrecgel.errors import ConfigError
 from fedrecgel.methods import METHODS
 from fedrecgel.report.event_log import EventLog
 from fedrecgel.runs.config import Config, section_types
+from fedrecgel.runs.continued import find_start, folder_of
 from fedrecgel.runs.flower import train_on_flower
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.result import open_run
@@ -55,6 +58,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--rounds-of", metavar="RUN", help="with --final: as many rounds as this finished run reports, and its settings"
     )
+    parser.add_argument(
+        "--from", dest="start", metavar="RUN", help="go on from this finished run, with its settings; --dataset NEW"
+    )
     add_set_option(parser)
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run, to the same bits")
     parser.add_argument("--tensorboard", action="store_true", help="also log to RUN/tensorboard (extra 'report')")
@@ -76,7 +82,13 @@ def _epilog() -> str:
 
 def run_train(args: Namespace) -> int:
     """Train, or show a run that is finished already."""
+    if args.start is not None:
+        args.start = folder_of(args.start)
+        args.config = args.config or str(RunFolder(Path(args.start)).config)
     config = _final_config(args) if args.final or args.rounds_of else config_of(args)
+    if args.start is not None:  # the run itself may have been continued
+        config = replace(config, run=replace(config.run, start_mark=None))
+    config, earlier = find_start(config)
     folder = RunFolder(writable(config.default_out if args.out is None else args.out))
     state = folder.claim(config.to_dict(), resume=args.resume)
     if state == "finished":
@@ -96,7 +108,8 @@ def run_train(args: Namespace) -> int:
         for sentence in split.interactions.assumed:
             progress.say(sentence)
         progress.start(split)
-    start = train_config if config.run.engine == "local" else train_on_flower
+    local = partial(train_config, start=earlier, say=progress.say)
+    start = local if config.run.engine == "local" else train_on_flower
     with _stop_on_interrupt(progress) as should_stop, progress, events or nullcontext():
         try:
             watch = _both(progress.watch, events.watch) if events else progress.watch

@@ -80,6 +80,13 @@ class ItemSets:
         within = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         return owner, self.ptr[users][owner] + within
 
+    def of(self, users: IntArray) -> ItemSets:
+        """The rows of these users, numbered from 0."""
+        ptr = np.concatenate([[0], np.cumsum(self.sizes(users), dtype=np.int64)])
+        _, at = self.flat(users)
+        recency = None if self.recency is None else self.recency[at]
+        return ItemSets(self.n_items, ptr, self.items[at], self.counts[at], recency)
+
     def contains(self, users: IntArray, items: IntArray) -> npt.NDArray[np.bool_]:
         """Whether each item is in the set of its user; both arrays have one shape."""
         owner = np.repeat(np.arange(self.n_users), np.diff(self.ptr))

@@ -203,6 +203,11 @@ class Method(ABC):
         return 10
 
     @property
+    def continues(self) -> bool:
+        """Whether another run can go on from its shared part; not where the server has something of each client."""
+        return type(self).broadcast is Method.broadcast
+
+    @property
     def smallest_cohort(self) -> int:
         """Clients that a sum must cover to hide each of them, as far as the method's own formulas tell."""
         return 1

@@ -125,6 +125,11 @@ class GPFedRec(fed.Method):
         """Every upload: the server compares clients with each other."""
         return fed.Need.EACH
 
+    @property
+    def continues(self) -> bool:
+        """Guides are made anew each round; until then a client has none."""
+        return True
+
     def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """The item table, N(0, 1); no guide but an empty one, which all clients have for now."""
         items = problem.tensor(draws.generator("init/items").standard_normal((problem.n_items, self.dim)))

@@ -15,6 +15,7 @@ from fedrecgel.data.whole import hold_nothing_out
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import Method, name_of
 from fedrecgel.runs.config import from_dict
+from fedrecgel.runs.continued import folder_of
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.result import Result
 from fedrecgel.runs.training import train_config
@@ -29,6 +30,7 @@ def train(
     out: str | Path | None = None,
     resume: bool = False,
     final: bool = False,
+    start: str | Path | Result | None = None,
     **options: Any,
 ) -> Result:
     """Train a method on data.
@@ -44,6 +46,7 @@ def train(
         resume: continue the interrupted run in `out`.
         final: train on all interactions, hold nothing out and measure nothing; `rounds` must be given, unless the
             method knows how many it needs.
+        start: a finished run to go on from, or its folder: users and items are matched by name, new ones are added.
         **options: hyper-parameters of the method, its `variant`, or settings of other sections, as in
             `evaluation={"every": 5}`; `split={...}` says how to split data that are not split yet. A method object
             has its hyper-parameters already.
@@ -64,6 +67,8 @@ def train(
     sections["method"] = _method_section(method, options)
     given = {} if rounds is None else {"rounds": rounds}
     sections["run"] = {**given, "seed": seed, "final": final, **sections.get("run", {})}
+    if start is not None:
+        sections["run"]["start"] = folder_of(start)
     config = from_dict(sections)
     if final and "rounds" not in sections["run"] and config.method.build().rounds is None:
         raise ConfigError(
@@ -74,7 +79,8 @@ def train(
         raise ConfigError("selection = 'validation' needs validation items. Make the split with validation=True.")
     if config.run.engine != "local":
         raise ConfigError(f"From Python runs are local. Start engine '{config.run.engine}' with `fedrecgel train`.")
-    return train_config(config, split, RunFolder(Path(out)) if out is not None else None, resume=resume)
+    folder, opened = None if out is None else RunFolder(Path(out)), start if isinstance(start, Result) else None
+    return train_config(config, split, folder, resume=resume, start=opened)
 
 
 def _split_of(data: object, how: Mapping[str, Any] | None, needed: Mapping[str, Any]) -> Split:

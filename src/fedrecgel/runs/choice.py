@@ -29,8 +29,13 @@ Items = Iterable[int | str]
 def some(items: Iterable[int | str]) -> str:
     """The first few of them, for a message."""
     distinct = list(dict.fromkeys(map(str, items)))
-    more = f" and {len(distinct) - SHOWN:,} more" if len(distinct) > SHOWN else ""
-    return f"item{'s' * (len(distinct) > 1)} {', '.join(distinct[:SHOWN])}{more}"
+    return f"item{'s' * (len(distinct) > 1)} {first_of(distinct)}"
+
+
+def first_of(names: Sequence[object]) -> str:
+    """The first few names."""
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return f"{', '.join(map(str, names[:SHOWN]))}{more}"
 
 
 def number_items(result: Result, items: Items, what: str) -> tuple[list[int], list[int | str]]:

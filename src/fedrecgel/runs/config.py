@@ -60,6 +60,10 @@ class RunSettings:
     everything anyway."""
     final: bool = False
     """Train on all interactions: nothing is held out and nothing measured."""
+    start: str | None = None
+    """Folder of a finished run to go on from, with its data or new ones."""
+    start_mark: str | None = None
+    """Checksum of the model there; filled in, and compared when the run is repeated."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +131,9 @@ class Config:
 
     @property
     def default_out(self) -> Path:
-        """runs/<dataset>-<method>-s<seed>."""
-        return Path("runs") / f"{data_label(self.data.name)}-{method_label(self.method.name)}-s{self.run.seed}"
+        """runs/<dataset>-<method>-s<seed>, and -continued for a run that goes on from another."""
+        name = f"{data_label(self.data.name)}-{method_label(self.method.name)}-s{self.run.seed}"
+        return Path("runs") / (name if self.run.start is None else f"{name}-continued")
 
     def channel(self) -> Channel:
         """The channel with its settings."""
@@ -255,6 +260,8 @@ def _check(config: Config) -> Config:
     if config.evaluation.selection == "validation":
         config = replace(config, split=replace(config.split, validation=True))
     if config.run.engine == "flower":
+        if config.run.start is not None:
+            raise ConfigError("Engine 'local' alone goes on from another run. Add --engine local, or leave --from out.")
         if config.split.kind != "leave-one-out":
             raise ConfigError(f"Engine 'flower' needs split.kind = 'leave-one-out'. Found '{config.split.kind}'.")
         on_nodes = [name for name, kind in CHANNELS.items() if kind.on_nodes]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 
-from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.draws import Draws
 from fedrecgel.engine.flower.disk import DiskStore
 from fedrecgel.engine.flower.secret import FILE, own_secret
@@ -51,23 +50,14 @@ def recommend_hosted(
     state = shard.state / name_on_nodes(place.read_text(encoding="ascii"), config)
     rounds = int(result.summary["protocol"]["selected_round"])
     store = DiskStore(state, method, problem, Draws(config.run.seed, secret), rounds=rounds)
+    hosted = ids.numpy()
     audience = Audience(
         method,
         method.broadcast(Server(result.shared), ids),
         store.read(ids),
-        _only(shard.split.train, shard),
-        _only(shard.split.observed, shard),
+        shard.split.train.of(hosted),
+        shard.split.observed.of(hosted),
     )
     for number, name in enumerate(shard.user_ids):
         if user in (None, str(name)):
             yield name, name_best(result, audience, number, k)
-
-
-def _only(rows: ItemSets, shard: Shard) -> ItemSets:
-    """Rows of the hosted users, numbered from 0; nobody else has any here."""
-    users = shard.users.numpy()
-    sizes = torch.from_numpy(rows.sizes(users))
-    ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]).numpy()
-    _, at = rows.flat(users)
-    recency = None if rows.recency is None else rows.recency[at]
-    return ItemSets(rows.n_items, ptr, rows.items[at], rows.counts[at], recency)

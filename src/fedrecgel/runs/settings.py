@@ -18,9 +18,10 @@ from fedrecgel.storage import UNREADABLE, read_toml
 Settings = Mapping[str, Mapping[str, Any]]
 """Sections of a config, as in the TOML file."""
 
-CHANGE_NO_NUMBER = frozenset({("checkpoint", "every"), ("data", "dir"), ("local", "workers")})
+CHANGE_NO_NUMBER = frozenset({("checkpoint", "every"), ("data", "dir"), ("local", "workers"), ("run", "start")})
 """Settings that change no number of a run: the one list. Two runs that differ in nothing else are the same run.
 
+Where the run is that another continues counts for nothing, as `run.start_mark` tells which one it is.
 `local.accelerate` and the sizes of chunks are not among them: numbers agree to rounding only.
 """
 FREE_TO_CHANGE = CHANGE_NO_NUMBER | {

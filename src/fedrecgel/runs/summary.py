@@ -89,7 +89,9 @@ def summarise(
             ),
             **training.channel.account(training.round),
         },
+        **({"start": training.continued.facts} if training.continued else {}),
         "warnings": [
+            *(training.continued.warnings if training.continued else []),
             *warnings_of(training),
             *health_of(history, reported, tested, f"HR@{max(config.evaluation.ks)}"),
             *split.notes,

@@ -21,6 +21,7 @@ from fedrecgel.engine.base import Measured, measured
 from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
 from fedrecgel.engine.local import LocalEngine
 from fedrecgel.engine.run import Round, run
+from fedrecgel.engine.store import ClientStore
 from fedrecgel.errors import RunError, RunFolderError
 from fedrecgel.evaluation.coverage import Coverage
 from fedrecgel.evaluation.metrics import is_metric
@@ -29,6 +30,7 @@ from fedrecgel.methods.base import Problem, Server
 from fedrecgel.models.kernels import with_kernels
 from fedrecgel.runs.allowed import allowed_rounds
 from fedrecgel.runs.config import Config, MethodSettings, check_device
+from fedrecgel.runs.continued import Continued, find_start
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.host import Hosting, simulated
 from fedrecgel.runs.ranks_file import RankFile, test_fingerprint
@@ -72,6 +74,8 @@ def train_config(
     should_stop: Callable[[], bool] = lambda: False,
     host: Hosting | None = None,
     begin: Callable[[], object] = lambda: None,
+    start: Result | None = None,
+    say: Callable[[str], None] = lambda sentence: None,
     complete: Callable[[Result], Result] = lambda result: result,
 ) -> Result:
     """Train what a config describes, in a run folder if one is given.
@@ -85,12 +89,17 @@ def train_config(
         should_stop: asked after every round; when true, a checkpoint is written and Interrupted raised.
         host: where the clients live; in this process unless given.
         begin: called once the folder is ours and locked, before anything is written to it.
+        start: the run to go on from, if it is opened already; else it is read from `run.start`.
+        say: told what is known and what is new to the run to go on from.
         complete: has the last word on the result before it is written.
     """
     check_device(config)
+    config, start = find_start(config, start)
     if folder is not None:
         folder.claim_unfinished(config.to_dict(), resume=resume)
-    training = Training(config, split or load_split(config), folder, host)
+    training = Training(config, split or load_split(config), folder, host, start)
+    for sentence in training.continued.sentences if training.continued else []:
+        say(sentence)
     with folder.lock() if folder is not None else nullcontext():
         if folder is not None:  # again: another process may have had it since
             folder.claim_unfinished(config.to_dict(), resume=resume)
@@ -109,7 +118,14 @@ def train_config(
 class Training:
     """One run in progress."""
 
-    def __init__(self, config: Config, split: Split, folder: RunFolder | None, host: Hosting | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        split: Split,
+        folder: RunFolder | None,
+        host: Hosting | None = None,
+        start: Result | None = None,
+    ) -> None:
         started = time.perf_counter()
         self.config, self.split, self.folder, self._host = config, split, folder, host or simulated
         self.settings = config.to_dict()
@@ -121,7 +137,12 @@ class Training:
         problem = Problem(split.n_users, split.n_items, dtype, device)
         self.engine, self.store, self.devices = self._host(config, self.method, channel, problem, split)
         self.accelerated = isinstance(self.engine, LocalEngine) and self.engine.accelerated
-        self.server = self.devices.seal_server(self.method.init_server(problem, self.draws))
+        server, self.continued = self.method.init_server(problem, self.draws), None
+        if start is not None and isinstance(self.store, ClientStore):
+            self.continued = Continued(start, str(config.run.start), self.method, problem, split, self.draws)
+            server = self.continued.shared(server)
+            self.store.write(*self.continued.private())
+        self.server = self.devices.seal_server(server)
         self.last_round = allowed_rounds(config, self.method, channel, split.n_users)
         self.round = 0
         self.best_round: int | None = None

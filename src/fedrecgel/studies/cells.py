@@ -276,7 +276,7 @@ def left_out(plans: Iterable[RowPlan], records: Mapping[str, Record]) -> dict[st
         tried = [records.get(config_fingerprint(origin.config)) for origin in plan.origins]
         if not any(record is not None and record.status == "finished" for record in tried):
             method = method_label(plan.method)
-            name = method if plan.label == method else f"{method}, {plan.label}"
+            name = plan.label if plan.label.startswith(method) else f"{method}, {plan.label}"
             found.setdefault(plan.dataset, []).append(f"{name} ({'failed' if any(tried) else 'not run'})")
     return found
 
