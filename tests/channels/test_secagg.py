@@ -135,7 +135,7 @@ def test_small_cohorts_are_refused() -> None:
         fr.train("fedmf", SPLIT, run={"channel": "secagg"}, secagg={"min_clients": 2})
 
 
-@pytest.mark.parametrize(("method", "least"), [("fedmf", 50), ("popularity", 100)])
+@pytest.mark.parametrize(("method", "least"), [("fedmf", 50), ("fedncf", 100)])
 def test_each_method_states_how_many_clients_hide_one(method: str, least: int, tmp_path: Path) -> None:
     """Refused before anything is written; from the stated number on without a warning."""
     options: dict[str, Any] = {

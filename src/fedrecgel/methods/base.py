@@ -30,8 +30,8 @@ Rate = Annotated[float, Meta(gt=0)]
 Radius = Annotated[float, Meta(ge=0)]
 Fraction = Annotated[float, Meta(gt=0, le=1)]
 Size = Annotated[int, Meta(ge=1)]
-HIDES_AMONG_NEGATIVES, HIDES_ALONE = 50, 100
-"""Clients whose sum hides each of them: see `Method.smallest_sum`."""
+HIDES = 100
+"""Clients whose sum hides each of them, unless a method needs more or fewer: docs/privacy.md has the measurements."""
 LARGE = 65536.0
 """The `magnitude` of methods that send counts, or numbers times counts."""
 
@@ -218,10 +218,10 @@ class Method(ABC):
     def smallest_sum(self) -> int:
         """Clients from which on a sum tells attacks hardly more of one of them than popularity does, as measured.
 
-        Channels that show sums alone refuse smaller cohorts. Uploads about own items alone, as counts are, need more
-        clients than those in which negatives hide them.
+        Channels that show sums alone refuse smaller cohorts. Where nothing was measured for a method, the number that
+        served all that were.
         """
-        return max(self.smallest_cohort, HIDES_AMONG_NEGATIVES if self.samples_negatives else HIDES_ALONE)
+        return max(self.smallest_cohort, HIDES)
 
     @property
     def magnitude(self) -> float:

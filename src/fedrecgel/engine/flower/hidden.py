@@ -155,7 +155,7 @@ class Hidden:
             return (asked, bytes.fromhex(now(letter).about["word"]).hex()), len(asked)
 
         arrived = torch.cat([asked for asked, _, _ in taken])
-        told = {"arrived": received.ids.tolist()}
+        told: dict[str, object] = {"arrived": received.ids.tolist()}
         confirmed = ask("confirm", told, arrived, judge_word, MESSAGE_BYTES, repeats=0)
         words = {str(int(asked.min())): word for asked, word in confirmed}
         still = torch.cat([asked for asked, _ in confirmed])
