@@ -48,7 +48,7 @@ def measure(n: int, size: int, lost: int, step: str) -> Cost:
     sent = {one: share(secrets[one], one, circle) for one in range(n)}
     envelopes, uploads, kept = pass_on(sent), {}, {}
     for one in range(n):
-        kept[one] = open_envelopes(secrets[one], one, circle, envelopes[one])
+        kept[one] = open_envelopes(secrets[one], one, circle, envelopes[one], envelopes)
         uploads[one] = {"table": values[one].copy()}
         cover(uploads[one], secrets[one], one, circle, envelopes[one])
     arrived = [one for one in range(n) if step != "upload" or one not in missing]

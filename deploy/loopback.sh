@@ -24,5 +24,5 @@ for number in $(seq 0 $((nodes - 1))); do
 done
 echo "Ready. In another terminal:"
 echo "  fedrecgel train --engine flower --set flower.superlink=127.0.0.1:$port --set flower.certificate=$dir/keys/ca.crt \\"
-echo "    --set flower.nodes=$nodes --rounds 3 --dataset $dataset --out runs/deployed"
+echo "    --set flower.nodes=$nodes --rounds 3 --dataset $dataset --set method.fraction=0.2 --out runs/deployed"
 wait

@@ -80,7 +80,7 @@ def play(n: int, lost: Collection[int] = (), step: str = "", seed: int = 0) -> P
         for one in sent
     }
     uploads = {one: {name: value.copy() for name, value in own.items()} for one, own in values.items()}
-    kept = {one: open_envelopes(secrets[one], one, circle, envelopes[one]) for one in sent}
+    kept = {one: open_envelopes(secrets[one], one, circle, envelopes[one], envelopes) for one in sent}
     for one in sent:
         cover(uploads[one], secrets[one], one, circle, envelopes[one])
     arrived = [one for one in sent if one not in gone("cover")]
@@ -174,11 +174,33 @@ def test_a_server_that_swaps_keys_is_noticed_when_shares_arrive() -> None:
     envelopes = pass_on({one: share(secrets[one], one, Circle.of(honest)) for one in secrets})
     swapped = {**honest, 3: publish(Secret(b"evil" * 8))}
     with pytest.raises(PrivacyError, match="said to be from 3 are not"):
-        open_envelopes(secrets[1], 1, Circle.of(swapped), envelopes[1])
+        open_envelopes(secrets[1], 1, Circle.of(swapped), envelopes[1], envelopes)
     with pytest.raises(PrivacyError, match="said to be from 2 are not"):
-        open_envelopes(secrets[1], 1, Circle.of(honest), {**envelopes[1], 2: envelopes[1][0]})
+        open_envelopes(secrets[1], 1, Circle.of(honest), {**envelopes[1], 2: envelopes[1][0]}, envelopes)
     with pytest.raises(PrivacyError, match="said to be from 9 are not"):
-        open_envelopes(secrets[1], 1, Circle.of(honest), {9: envelopes[1][0]})
+        open_envelopes(secrets[1], 1, Circle.of(honest), {9: envelopes[1][0]}, envelopes)
+
+
+def test_a_server_that_withholds_envelopes_gets_no_upload() -> None:
+    """With neighbours whose envelopes do not arrive there is no mask: without any, the own mask is all that is left."""
+    secrets = {one: Secret(bytes([one]) * 32) for one in range(9)}
+    circle = Circle.of({one: publish(secrets[one]) for one in secrets})
+    envelopes = pass_on({one: share(secrets[one], one, circle) for one in secrets})
+    mine = envelopes[1]
+    for given, sharers in (
+        ({1: mine[1]}, [1]),
+        ({1: mine[1]}, list(secrets)),
+        ({one: mine[one] for one in range(5)}, list(range(5))),
+        ({one: mine[one] for one in mine if one != 1}, list(secrets)),
+        ({one: mine[one] for one in mine if one != 4}, list(secrets)),
+    ):
+        with pytest.raises(PrivacyError, match="at least 6 of 9 participants should have sent shares"):
+            open_envelopes(secrets[1], 1, circle, given, sharers)
+    six = list(range(6))
+    kept = open_envelopes(secrets[1], 1, circle, {one: mine[one] for one in six}, six)
+    reveal(kept, 1, circle, six)
+    with pytest.raises(PrivacyError, match="at least 6 of 9"):  # 7 and 8 share no mask with it
+        reveal(kept, 1, circle, [0, 1, 2, 3, 7, 8])
 
 
 def test_what_is_published_is_read_or_refused() -> None:

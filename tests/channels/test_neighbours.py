@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrecgel.channels.neighbours import COMPLETE, DROPPED, FAILURE, circle, neighbours, plan
+from fedrecgel.channels.neighbours import COMPLETE, DROPPED, FAILURE, circle, neighbours, plan, quorum
 
 
 @pytest.mark.parametrize("n", [3, 4, 5, 6, 9, 10, 17, COMPLETE])
@@ -34,6 +34,13 @@ def test_a_third_may_be_lost_with_the_stated_probability(n: int) -> None:
     corrupt = int(0.05 * n)
     many = sum(comb(corrupt, bad) * comb(n - 1 - corrupt, degree - bad) for bad in range(threshold, degree + 1))
     assert n * many / comb(n - 1, degree) <= FAILURE
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(3, 2000))
+def test_two_groups_that_say_something_share_an_honest_participant(n: int) -> None:
+    assert 2 * quorum(n) - n > int(0.05 * n)
+    assert quorum(n) <= n - int(n / 3), "those who are left are enough"
 
 
 def test_degrees_hardly_grow() -> None:

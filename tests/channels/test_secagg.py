@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -90,8 +91,8 @@ def test_a_run_is_that_of_plain_up_to_rounding_with_masks_and_without(method: st
         fr.train(method, SPLIT, run={"channel": name, "dtype": "float64"}, fixed_point={"fraction_bits": 40}, **more)
         for name, more in (
             ("plain", options),
-            ("secagg", {**options, "secagg": {"masks": "run"}}),
-            ("secagg", {**options, "secagg": {"masks": "simulated"}}),
+            ("secagg", {**options, "secagg": {"masks": "run", "min_clients": 10}}),
+            ("secagg", {**options, "secagg": {"masks": "simulated", "min_clients": 10}}),
         )
     )
     same(masked.shared, spared.shared)
@@ -112,7 +113,7 @@ def test_masks_run_for_small_cohorts_unless_told_otherwise() -> None:
 
 def test_an_upload_that_the_gate_refuses_is_a_client_that_drops_out() -> None:
     options: dict[str, Any] = {"rounds": 1, "fraction": 0.5, "evaluation": {"reference": "off", "full": False}}
-    with_masks: dict[str, Any] = {"secagg": {"masks": "run"}}
+    with_masks: dict[str, Any] = {"secagg": {"masks": "run", "min_clients": 10}}
     runs = [
         fr.train("fedmf", SPLIT, run={"channel": name}, gate={"max_norm": 0.014}, **options, **more)
         for name, more in (("plain", {}), ("secagg", with_masks))
@@ -123,13 +124,33 @@ def test_an_upload_that_the_gate_refuses_is_a_client_that_drops_out() -> None:
 
 
 def test_small_cohorts_are_refused() -> None:
+    by_setting: dict[str, Any] = {"run": {"channel": "secagg"}, "secagg": {"min_clients": 10}}
     with pytest.raises(PrivacyError, match=r"at least secagg\.min_clients = 10 clients.*Found 9"):
-        fr.train("fedmf", SPLIT, rounds=1, fraction=9.5 / 40, run={"channel": "secagg"})
-    fr.train("fedmf", SPLIT, rounds=1, fraction=0.25, run={"channel": "secagg"})
-    with pytest.raises(PrivacyError, match=r"cohorts of at least 1,0\d\d clients.*lower method\.rank.*channel plain"):
+        fr.train("fedmf", SPLIT, rounds=1, fraction=9.5 / 40, **by_setting)
+    warned = fr.train("fedmf", SPLIT, rounds=1, fraction=0.25, **by_setting).summary["warnings"]
+    assert any("secagg.min_clients = 10 is below the 50 clients" in sentence for sentence in warned)
+    with pytest.raises(PrivacyError, match=r"cohorts of at least 1,0\d\d clients.*lower method\.rank.*min_clients"):
         fr.train("spectra", SPLIT, run={"channel": "secagg"})
     with pytest.raises(ConfigError, match=r"min_clients cannot be 2"):
         fr.train("fedmf", SPLIT, run={"channel": "secagg"}, secagg={"min_clients": 2})
+
+
+@pytest.mark.parametrize(("method", "least"), [("fedmf", 50), ("fedncf", 100)])
+def test_each_method_states_how_many_clients_hide_one(method: str, least: int, tmp_path: Path) -> None:
+    """Refused before anything is written; from the stated number on without a warning."""
+    options: dict[str, Any] = {
+        "rounds": 1,
+        "fraction": 1.0,
+        "run": {"channel": "secagg"},
+        "evaluation": {"full": False},
+    }
+    few, enough = (random_split(n_users=n, n_items=130) for n in (least - 1, least))
+    out = tmp_path / "run"
+    with pytest.raises(PrivacyError, match=rf"needs cohorts of at least {least} clients.*Found {least - 1}\."):
+        fr.train(method, few, out=out, **options)
+    assert not out.exists()
+    warned = fr.train(method, enough, **options).summary["warnings"]
+    assert not any("min_clients" in sentence for sentence in warned)
 
 
 def test_of_two_nodes_none_shares() -> None:

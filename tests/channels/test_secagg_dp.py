@@ -17,7 +17,12 @@ pytest.importorskip("dp_accounting")
 def train(channel: str, **sections: Any) -> Result:
     data = fr.Interactions.from_frame({"user": [u for u in range(12) for _ in range(5)], "item": _ITEMS})
     split = data.split(candidates=5)
-    settings: dict[str, Any] = {"run": {"channel": channel}, "secagg": {"masks": "run"}, "fraction": 1.0, **sections}
+    settings: dict[str, Any] = {
+        "run": {"channel": channel},
+        "secagg": {"masks": "run", "min_clients": 10},
+        "fraction": 1.0,
+        **sections,
+    }
     if channel == "plain":
         del settings["secagg"]
     return fr.train("fedmf", split, rounds=2, seed=0, **settings)

@@ -49,3 +49,16 @@ def test_unknown_method(capsys: Capture) -> None:
     printed = capsys.readouterr()
     assert printed.err == "fedrecgel: Unknown method 'fedncff'. Did you mean 'fedncf'?\n"
     assert printed.out == ""
+
+
+def test_a_method_says_what_the_server_sees_over_each_channel(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods", "popularity"]) == 0
+    printed = capsys.readouterr().out
+    assert "secagg    only their sum, of cohorts from 100 clients on" in printed
+    assert "dp        every upload, clipped; its method reads their sum with noise" in printed
+    assert main(["methods", "gpfedrec", "--json"]) == 0
+    seen = json.loads(capsys.readouterr().out)[0]["server_sees"]
+    assert seen["plain"] == "every upload"
+    assert seen["secagg"] == seen["dp"] == "refused: the server needs more"
+    assert main(["methods", "spectra", "--json"]) == 0
+    assert "from 1,024 clients on" in json.loads(capsys.readouterr().out)[0]["server_sees"]["secagg"]

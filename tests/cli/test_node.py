@@ -70,7 +70,7 @@ def test_a_policy_names_peers_by_their_public_keys(tmp_path: Path, capsys: pytes
     assert main(["node", "policy", "--peers", *(str(tmp_path / f"{name}.pub") for name in lines)]) == 0
     place = tmp_path / "policy.toml"
     place.write_text(capsys.readouterr().out)
-    assert read_policy(str(place)) == Policy(peers=lines)
+    assert read_policy(str(place)) == Policy(peers=lines, channels=("secagg",)), "no server gets plain instead"
     assert main(["node", "policy", "--peers", str(tmp_path / "node-0")]) == 2
     assert "[peers] should hold lines of the nodes' .pub files" in capsys.readouterr().err
     assert main(["node", "policy", "--peers", str(tmp_path / "nobody.pub")]) == 2

@@ -54,16 +54,17 @@ class RoundSetup:
     magnitude: float = 8.0
     """No number that a client sends is larger, at usual settings."""
     smallest: int = 1
-    """Clients that a sum must cover to hide each of them, as the method knows."""
+    """Clients that a sum must cover to hide each of them, as the method states."""
     envelopes: Mapping[int, Mapping[int, bytes]] = field(default_factory=dict)
-    """By receiver and sender, letters between participants; closed to everybody else. A node has its own only."""
+    """By receiver and sender, letters between participants; closed to everybody else. Whoever sent any is a receiver. A
+    node knows what is in its own only."""
     revealed: Mapping[int, bytes] = field(default_factory=dict)
     """What each participant said when uploads had arrived."""
 
     @classmethod
     def of(cls, method: Method, round: int, cohort: Ids, n_items: int, messages: Mapping[int, bytes]) -> RoundSetup:
         """A round of a method."""
-        return cls(round, cohort, n_items, method.server_needs, messages, method.magnitude, method.smallest_cohort)
+        return cls(round, cohort, n_items, method.server_needs, messages, method.magnitude, method.smallest_sum)
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,8 @@ class Channel(ABC):
     """The most the server sees."""
     protects: ClassVar[str]
     """What stays hidden from whom, in words."""
+    shows: ClassVar[str] = ""
+    """What the server sees of the uploads of a round, in words, where `reveals` does not say it all."""
     prepares: ClassVar[Preparation] = Preparation.ALONE
     hides: ClassVar[bool] = False
     """Whether all that a node says of its users is in the sum, too: weights, losses, how many there are, ranks."""

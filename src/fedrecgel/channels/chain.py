@@ -7,13 +7,14 @@ All stages seal the clients' uploads before the first one covers what a particip
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from jaxtyping import Int
 from torch import Tensor
 
 from fedrecgel.channels.base import Channel, Contribution, DeviceHalf, Plan, Preparation, RoundSetup, ServerHalf
-from fedrecgel.channels.sums import Received
+from fedrecgel.channels.sums import COUNT, Received
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import Download, Server, Upload
 from fedrecgel.tensors import Ids, Tensors
@@ -142,10 +143,12 @@ class ChainDevice(DeviceHalf):
         return self._halves[self._exchanging[0]].reveal(setup, participant, kept, arrived)
 
     def seal(self, upload: Upload, setup: RoundSetup) -> Upload:
-        """First stage first."""
-        for half in self._halves:
+        """First stage first; losses and metrics, which no method sends, are for the last alone: it hides them."""
+        counts = {name: value for name, value in upload.dense.items() if name.startswith(COUNT)}
+        upload = replace(upload, dense={name: value for name, value in upload.dense.items() if name not in counts})
+        for half in self._halves[:-1]:
             upload = half.seal(upload, setup)
-        return upload
+        return self._halves[-1].seal(replace(upload, dense={**upload.dense, **counts}), setup)
 
     def cover(self, upload: Upload, setup: RoundSetup, secrets: Mapping[int, bytes]) -> Upload:
         """First stage first."""

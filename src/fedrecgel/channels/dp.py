@@ -100,6 +100,7 @@ class Dp(Noisy):
     name = "dp"
     reveals = Need.SUM
     protects = "every user, from all who see the model: a server that is trusted adds noise to sums of clipped uploads"
+    shows = "every upload, clipped; its method reads their sum with noise"
     amplified = True
 
     def draw(self, population: Int[Tensor, " m"], round: int) -> Ids:
@@ -200,6 +201,7 @@ class LocalDp(Noisy):
 
     name = "local-dp"
     protects = "every user, also from the server: each device adds noise to its upload, far more than a sum would need"
+    shows = "every upload, clipped and with noise"
 
     def device(self, draws: Draws) -> DeviceHalf:
         """Clips and adds noise from the device's secret; in a simulation from one for all."""

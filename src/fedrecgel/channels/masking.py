@@ -130,11 +130,22 @@ def share(secret: Secret, me: int, circle: Circle) -> dict[int, bytes]:
     }
 
 
-def open_envelopes(secret: Secret, me: int, circle: Circle, envelopes: Mapping[int, bytes]) -> Kept:
+def open_envelopes(
+    secret: Secret, me: int, circle: Circle, envelopes: Mapping[int, bytes], sharers: Collection[int]
+) -> Kept:
     """Before step 3: what must be kept for step 4.
 
+    Args:
+        secret: its own.
+        me: its number.
+        circle: of this round.
+        envelopes: by sender, those for this participant.
+        sharers: all who sent envelopes to anybody, this one among them.
+
     Raises:
-        PrivacyError: an envelope is not from the neighbour it is said to be from.
+        PrivacyError: an envelope is not from the neighbour it is said to be from, or some were withheld. With whoever
+            sent none there is no mask, so a server that withholds them all would get the upload under the own mask
+            alone, which others open for it.
     """
     key, shares = secret.envelope_key, {}
     for sender, envelope in envelopes.items():
@@ -146,6 +157,12 @@ def open_envelopes(secret: Secret, me: int, circle: Circle, envelopes: Mapping[i
                 f"are not: somebody on the way changed keys or envelopes, and nothing is sent."
             )
         shares[sender] = (pair.mask, pair.key)
+    if shares.keys() != set(sharers) & set(circle.holders(me)) or me not in shares or len(sharers) < circle.plan.fewest:
+        raise PrivacyError(
+            f"Before an upload leaves, at least {circle.plan.fewest} of {len(circle.published)} participants should "
+            f"have sent shares, this one among them, and all that are for it should be here. They are not, and nothing "
+            f"is sent."
+        )
     return Kept(shares)
 
 
@@ -180,7 +197,8 @@ def reveal(kept: Kept, me: int, circle: Circle, arrived: Collection[int]) -> Rev
         PrivacyError: so few uploads arrived, or are said to have, that their sum is not to be opened.
     """
     who = set(arrived)
-    if me not in who or not who <= circle.published.keys() or len(who) < circle.plan.fewest:
+    strangers = who & set(circle.holders(me)) - kept.shares.keys()  # said to have arrived, without a mask in between
+    if me not in who or strangers or not who <= circle.published.keys() or len(who) < circle.plan.fewest:
         raise PrivacyError(
             f"A sum is opened if the uploads of at least {circle.plan.fewest} of {len(circle.published)} participants "
             f"arrived, this one's among them. The server names {len(who)}."

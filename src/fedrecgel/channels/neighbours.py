@@ -41,8 +41,9 @@ def plan(n: int) -> Plan:
     """Degree and threshold for n participants.
 
     Up to `COMPLETE` of them, more than half of all shares open a secret. Then a server that tells some that an upload
-    arrived, and others that it did not, opens at most one of that participant's two secrets. With more participants a
-    server that lies so could open both: there the masks hold against one that follows the protocol.
+    arrived, and others that it did not, opens at most one of that participant's two secrets. It could still open sums
+    over fewer than `fewest`, and with more participants both secrets. So nodes agree on who arrived before they open
+    anything: see `quorum`.
     """
     lost = int(DROPPED * n)
     everybody = Plan(n - 1, n // 2 + 1, n - lost)
@@ -53,6 +54,11 @@ def plan(n: int) -> Plan:
         if threshold and max(_opened(n, degree, threshold), _cut(n, degree, lost)) <= FAILURE:
             return Plan(degree, threshold, n - lost)
     return everybody
+
+
+def quorum(n: int) -> int:
+    """How many of n must say the same: any two such groups share somebody who does not work with the server."""
+    return (n + int(COLLUDING * n)) // 2 + 1
 
 
 def _largest_threshold(n: int, degree: int, lost: int) -> int:

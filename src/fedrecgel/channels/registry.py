@@ -26,6 +26,22 @@ SEES = {Need.LINEAR: "only an encrypted sum", Need.SUM: "only their sum", Need.E
 """What a channel reveals of the uploads of a round, in words."""
 
 
+def what_it_shows(name: str) -> str:
+    """What the server sees over a channel, in words; nothing for one that is not known here."""
+    kind = CHANNELS.get(name)
+    return "" if kind is None else kind.shows or SEES[kind.reveals]
+
+
+def server_sees(method: Method) -> dict[str, str]:
+    """By channel, what the server sees of a method's uploads, and of how many clients at least."""
+    found = {}
+    for name, kind in CHANNELS.items():
+        least = f", of cohorts from {method.smallest_sum:,} clients on" * kind.hides
+        fits = method.server_needs <= kind.reveals
+        found[name] = what_it_shows(name) + least if fits else "refused: the server needs more"
+    return found
+
+
 def register(kind: type[Channel]) -> type[Channel]:
     """Add a channel of one's own, under its name, for this process; its section can be set from then on.
 

@@ -40,6 +40,8 @@ from fedrecgel.tensors import Tensors
 
 MIN_PARTICIPANTS = 3
 """Of two, each knows the other's part of the sum."""
+MIN_CLIENTS = 10
+"""The smallest cohort of any sum, unless the settings say so: of metrics, too."""
 PLAYED = 32
 """Largest cohort whose masks a simulator runs unless told otherwise."""
 COUNT_NUMBERS = FixedPointSettings(fraction_bits=24, largest=1e6)
@@ -50,8 +52,9 @@ COUNT_NUMBERS = FixedPointSettings(fraction_bits=24, largest=1e6)
 class SecaggSettings:
     """When sums are taken under masks."""
 
-    min_clients: Annotated[int, Meta(ge=MIN_PARTICIPANTS)] = 10
-    """The smallest cohort whose sum is taken; a method may need more."""
+    min_clients: Annotated[int, Meta(ge=MIN_PARTICIPANTS)] | None = None
+    """The smallest cohort whose sum is taken; none: what the method states, as `fedrecgel methods NAME` prints it. With
+    fewer the run warns."""
     masks: Literal["auto", "run", "simulated"] = "auto"
     """On the local engine: run the masks, or add the same integers without them, which gives the same bits. Auto runs
     them for cohorts of up to 32. Nodes always run them."""
@@ -123,7 +126,7 @@ class Secagg(Channel):
         return n_participants <= PLAYED if masks == "auto" else bool(masks == "run")
 
     def check_cohort(self, method: str, n_clients: int, setup: RoundSetup) -> None:
-        """At least `min_clients`, and what the method needs."""
+        """As many as the method needs, or the settings say."""
         check_size(n_clients, setup, self.settings.min_clients, f"Method '{method}'")
 
     def device(self, draws: Draws) -> SecaggDevice:
@@ -135,19 +138,20 @@ class Secagg(Channel):
         return SecaggServer(self._numbers)
 
 
-def check_size(n_clients: int, setup: RoundSetup, min_clients: int, who: str) -> None:
+def check_size(n_clients: int, setup: RoundSetup, min_clients: int | None, who: str) -> None:
     """Refuse a sum over too few.
 
     Raises:
         PrivacyError: the cohort is too small.
     """
-    if n_clients < setup.smallest:
+    least = max(MIN_CLIENTS, setup.smallest)
+    if min_clients is None and n_clients < least:
         raise PrivacyError(
-            f"{who} needs cohorts of at least {setup.smallest:,} clients, because smaller sums give single histories "
-            f"away. Found {n_clients:,}. Raise method.fraction, take more users, lower method.rank where there is one, "
-            f"or use channel plain where the server may know every upload."
+            f"{who} needs cohorts of at least {least:,} clients, because smaller sums give single histories away. "
+            f"Found {n_clients:,}. Raise method.fraction, take more users, lower method.rank where there is one, or "
+            f"set secagg.min_clients, and be warned."
         )
-    if n_clients < min_clients:
+    if min_clients is not None and n_clients < min_clients:
         raise PrivacyError(
             f"Channel 'secagg' needs cohorts of at least secagg.min_clients = {min_clients} clients, so that a sum "
             f"hides each. Found {n_clients}. Raise method.fraction, or take more users."
@@ -179,15 +183,15 @@ class SecaggDevice(DeviceHalf):
         Raises:
             PrivacyError: too few take part.
         """
-        self._check(setup)
+        self._check(setup, setup.messages)
         return share(_secret(secret), participant, self._circle(setup))
 
-    def _check(self, setup: RoundSetup) -> None:
+    def _check(self, setup: RoundSetup, participants: Collection[int]) -> None:
         check_size(len(setup.cohort), setup, self._settings.min_clients, "This round")
-        if len(setup.messages) < MIN_PARTICIPANTS:
+        if len(participants) < MIN_PARTICIPANTS:
             raise PrivacyError(
                 f"Channel 'secagg' needs at least {MIN_PARTICIPANTS} nodes, because of two each knows the other's part "
-                f"of a sum. Found {len(setup.messages)}: start more nodes."
+                f"of a sum. Found {len(participants)}: start more nodes."
             )
 
     def seal(self, upload: Upload, setup: RoundSetup) -> Upload:
@@ -210,9 +214,10 @@ class SecaggDevice(DeviceHalf):
         )
 
     def retain(self, setup: RoundSetup, participant: int, secret: bytes) -> bytes:
-        """The neighbours' shares, opened, and the seed of the own mask."""
+        """The neighbours' shares, opened."""
         circle = self._circle(setup)
-        kept = open_envelopes(_secret(secret), participant, circle, setup.envelopes[participant])
+        sharers = setup.envelopes.keys()
+        kept = open_envelopes(_secret(secret), participant, circle, setup.envelopes[participant], sharers)
         return msgspec.msgpack.encode(kept)
 
     def cover(self, upload: Upload, setup: RoundSetup, secrets: Mapping[int, bytes]) -> Upload:
@@ -238,7 +243,7 @@ class SecaggDevice(DeviceHalf):
         Raises:
             PrivacyError: too few uploads arrived.
         """
-        self._check(setup)
+        self._check(setup, arrived)
         found = msgspec.msgpack.decode(kept, type=Kept)
         return msgspec.msgpack.encode(reveal(found, participant, self._circle(setup), arrived))
 

@@ -12,4 +12,5 @@ class SecaggDp(Chain):
 
     name = "secagg+dp"
     stages = (NoiseShares, Secagg)
+    shows = "only their sum, with noise in it"
     protects = "every user, also from the server: it sees sums only, and the noise is in them before it does"

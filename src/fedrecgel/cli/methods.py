@@ -59,6 +59,8 @@ def everything() -> dict[str, type[Method]]:
 
 def facts(name: str, kind: type[Method]) -> dict[str, Any]:
     """One method for programs."""
+    from fedrecgel.channels.registry import server_sees
+
     method = kind()
     return {
         "name": name,
@@ -68,6 +70,7 @@ def facts(name: str, kind: type[Method]) -> dict[str, Any]:
         "variants": {variant: dict(values) for variant, values in kind.variants.items()},
         "leaves_device": sorted(method.leaves_device()),
         "server_needs": method.server_needs.name.lower(),
+        "server_sees": server_sees(method),
     }
 
 
@@ -86,13 +89,6 @@ def explain(name: str, kind: type[Method]) -> str:
 
 def _seen(method: Method) -> str:
     """What the server sees of this method's uploads, one line for each channel."""
-    from fedrecgel.channels.registry import CHANNELS, SEES
+    from fedrecgel.channels.registry import server_sees
 
-    lines = []
-    for name, channel in CHANNELS.items():
-        fits = method.server_needs <= channel.reveals
-        least = f", of cohorts from {method.smallest_cohort:,} clients on" * (
-            channel.hides and method.smallest_cohort > 1
-        )
-        lines.append(f"  {name:<10}{SEES[channel.reveals] + least if fits else 'refused: the server needs more'}")
-    return "\n".join(lines)
+    return "\n".join(f"  {name:<10}{seen}" for name, seen in server_sees(method).items())

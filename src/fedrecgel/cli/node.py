@@ -120,7 +120,7 @@ def run_policy(args: Namespace) -> int:
     from fedrecgel.engine.flower.policy import Policy
     from fedrecgel.runs.policy import policy_for
 
-    policy = Policy()
+    policy = Policy(channels=("secagg",)) if args.peers else Policy()  # else a server could ask for plain instead
     if args.config or args.assignments:
         args.engine = "flower"
         policy = policy_for(config_of(args))

@@ -31,9 +31,11 @@ class Progress:
 
     def start(self, split: Split) -> None:
         """Name what is trained."""
+        run = self.config.run
+        here = f" A simulation: all clients are in this process; channel {run.channel}." * (run.engine == "local")
         self.say(
             f"{method_label(self.config.method.name)} on {self.config.data.name}: {split.n_users:,} clients, "
-            f"{split.n_items:,} items, {len(split.interactions):,} interactions"
+            f"{split.n_items:,} items, {len(split.interactions):,} interactions.{here}"
         )
 
     def __enter__(self) -> Progress:

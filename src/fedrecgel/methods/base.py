@@ -30,6 +30,8 @@ Rate = Annotated[float, Meta(gt=0)]
 Radius = Annotated[float, Meta(ge=0)]
 Fraction = Annotated[float, Meta(gt=0, le=1)]
 Size = Annotated[int, Meta(ge=1)]
+HIDES = 100
+"""Clients whose sum hides each of them, unless a method needs more or fewer: docs/privacy.md has the measurements."""
 LARGE = 65536.0
 """The `magnitude` of methods that send counts, or numbers times counts."""
 
@@ -211,6 +213,15 @@ class Method(ABC):
     def smallest_cohort(self) -> int:
         """Clients that a sum must cover to hide each of them, as far as the method's own formulas tell."""
         return 1
+
+    @property
+    def smallest_sum(self) -> int:
+        """Clients from which on a sum tells attacks hardly more of one of them than popularity does, as measured.
+
+        Channels that show sums alone refuse smaller cohorts. Where nothing was measured for a method, the number that
+        served all that were.
+        """
+        return max(self.smallest_cohort, HIDES)
 
     @property
     def magnitude(self) -> float:

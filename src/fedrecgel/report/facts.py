@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
+from fedrecgel.channels.registry import what_it_shows
 from fedrecgel.display.tabular import Entry, Table
 from fedrecgel.methods import method_label
 from fedrecgel.report.collect import Collected, Group
@@ -99,7 +100,7 @@ def privacy_table(found: Collected) -> Table:
     """What leaves the device, and how much of it."""
     lines, seen = [], set()
     for group in found.shown_groups:
-        key = (group.dataset, group.method)
+        key = (group.dataset, group.method, group.first["privacy"]["channel"])
         if key in seen:
             continue
         seen.add(key)
@@ -112,10 +113,11 @@ def privacy_table(found: Collected) -> Table:
                 Entry(f"{down / 1e6:.2f} MB", down),
                 Entry(group.first["privacy"]["channel"]),
                 Entry(", ".join(leaves)),
+                Entry(what_it_shows(group.first["privacy"]["channel"])),
             ]
         )
     columns = ["method", "up per client and round", "down per client and round", "channel", "leaves the device"]
-    return Table("privacy", "What leaves the device", columns, lines)
+    return Table("privacy", "What leaves the device", [*columns, "the server sees"], lines)
 
 
 def environment_table(found: Collected) -> Table:

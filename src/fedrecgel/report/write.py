@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from fedrecgel.display.chart import Chart
 from fedrecgel.display.tabular import Table
@@ -16,6 +17,7 @@ from fedrecgel.report.findings import findings_of
 from fedrecgel.report.html import render
 from fedrecgel.report.own_charts import training_curves, upload_curves
 from fedrecgel.storage import write_text
+from fedrecgel.studies.archive import archives, unpack
 
 RESULTS = "results"
 """The page of all tables, among their files."""
@@ -34,6 +36,8 @@ class Written:
 def write_report(root: Path, page: Path, command: str, *, figures: bool = True) -> Written:
     """Write the page, `tables/` in Markdown and LaTeX, and `figures/` in PNG, SVG and PDF beside it.
 
+    Packed results (`studies/archive.py`) are read where there are any, and nothing else of the folder.
+
     Raises:
         RunFolderError: the folder holds no finished run, or a link would lead out of the folder of the page.
     """
@@ -44,7 +48,15 @@ def write_report(root: Path, page: Path, command: str, *, figures: bool = True) 
             raise RunFolderError(
                 f"'{page.parent / name}' should be a folder. Found a link; remove it or choose another -o."
             )
-    found = collect(root)
+    packed = archives(root)
+    if not packed:
+        return _write(collect(root), page, command, figures)
+    with TemporaryDirectory() as folder:
+        unpack(packed, Path(folder))
+        return _write(collect(Path(folder)), page, command, figures)
+
+
+def _write(found: Collected, page: Path, command: str, figures: bool) -> Written:
     write_text(page, render(found, command))
     tables = list(all_tables(found))
     folder = page.parent / "tables"

@@ -16,6 +16,7 @@ import torch
 
 from fedrecgel.channels.base import Channel, DeviceHalf
 from fedrecgel.channels.registry import check_channel
+from fedrecgel.channels.secagg import MIN_PARTICIPANTS
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
 from fedrecgel.engine.flower.asking import RemoteRun
@@ -29,15 +30,16 @@ from fedrecgel.engine.flower.shard import blank_split, read_shard, rejoin, write
 from fedrecgel.engine.flower.superlink import Connection, connected
 from fedrecgel.engine.flower.wire import Courier
 from fedrecgel.engine.store import ClientStore
-from fedrecgel.errors import ConfigError, RunError, StorageError
+from fedrecgel.errors import ConfigError, PrivacyError, RunError, StorageError
 from fedrecgel.methods import method_label
 from fedrecgel.methods.base import Method, Problem
+from fedrecgel.runs.allowed import allowed_rounds
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.host import Host
 from fedrecgel.runs.result import Result, open_run
 from fedrecgel.runs.settings import FREE_TO_CHANGE, run_fingerprint, settings_fingerprint
-from fedrecgel.runs.training import Interrupted, Line, train_config
+from fedrecgel.runs.training import Interrupted, Line, check_first_cohort, train_config
 from fedrecgel.storage import lock_folder, write_text
 
 NAME, HOSTS = "run-name", "hosts.json"
@@ -51,14 +53,16 @@ STATUS_SECONDS = 30.0
 def work_of(text: str) -> Work:
     """What a node makes of the settings in a letter."""
     config = from_dict(json.loads(text))
+    method, channel = config.method.build(), config.channel()
+    allowed_rounds(config, method, channel, 1)  # finds how much noise a device adds, for any number of clients
     return Work(
-        config.method.build(),
+        method,
         config.sampling,
         getattr(torch, config.run.dtype),
         config.run.seed,
         config.local,
         config.gate,
-        config.channel(),
+        channel,
         selects=config.evaluation.selection != "last",
         fingerprint=settings_fingerprint(config.to_dict(), FREE_TO_CHANGE),
         ks=tuple(config.evaluation.ks),
@@ -157,7 +161,7 @@ def train_on_flower(
     Raises:
         RunError: the run failed, with the reason its server or node gave.
     """
-    check_channel(config.method.name, config.method.build(), config.channel())  # here, before anything is started
+    _check_start(config, split)
     folder.claim_unfinished(config.to_dict(), resume=resume)
     order: dict[str, str | bool] = {
         "config": json.dumps(config.to_dict()),
@@ -179,6 +183,24 @@ def train_on_flower(
             run = connection.submit(order, simulated)
             _watch(connection, run, folder, watch, should_stop)
     return open_run(folder.path) if folder.summary.exists() else None
+
+
+def _check_start(config: Config, split: Split | None) -> None:
+    """Refuse here what nodes would refuse, before anything is started.
+
+    Raises:
+        PrivacyError: the method, the cohort or the number of nodes does not fit the channel.
+    """
+    method, channel, draws = config.method.build(), config.channel(), Draws(config.run.seed)
+    check_channel(config.method.name, method, channel)
+    if channel.hides and config.flower.superlink is None and config.flower.nodes < MIN_PARTICIPANTS:
+        raise PrivacyError(
+            f"Channel '{channel.name}' needs at least {MIN_PARTICIPANTS} nodes, because of two each knows the other's "
+            f"part of a sum. Found flower.nodes = {config.flower.nodes}."
+        )
+    if split is not None:
+        problem = Problem(split.n_users, split.n_items, getattr(torch, config.run.dtype))
+        check_first_cohort(method, channel, problem, method.init_server(problem, draws), draws)
 
 
 def _operators_word(settings: FlowerSettings) -> str:

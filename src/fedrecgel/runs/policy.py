@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from fedrecgel.channels.secagg import Secagg, SecaggSettings
 from fedrecgel.engine.flower.peers import public_key
 from fedrecgel.engine.flower.policy import Policy
 from fedrecgel.errors import ConfigError, unknown
@@ -37,8 +38,10 @@ def policy_for(config: Config) -> Policy:
     """Allows this run, the reference beside it if it is asked for, and no other."""
     reference = from_dict({**config.to_dict(), "method": {"name": "popularity"}})
     pair = (config, reference) if has_reference(config) else (config,)
+    own = config.channels.get(Secagg.section)
     return Policy(
         methods=tuple(dict.fromkeys(one.method.name for one in pair)),
         channels=(config.run.channel,),
         runs=tuple(dict.fromkeys(settings_fingerprint(one.to_dict(), FREE_TO_CHANGE) for one in pair)),
+        min_sum=(own.min_clients or 0) if isinstance(own, SecaggSettings) else 0,
     )

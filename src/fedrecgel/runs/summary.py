@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fedrecgel.channels.base import Plain, Preparation
+from fedrecgel.channels.secagg import Secagg, SecaggSettings
 from fedrecgel.data.split import Split
 from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.methods import method_label
@@ -82,6 +83,7 @@ def summarise(
             "channel": config.run.channel,
             "reveals": training.channel.reveals.name.lower(),
             "masks": masks_of(training),
+            "simulated": config.run.engine == "local" or config.flower.superlink is None,
             "epsilon": None,
             "delta": None,
             "leaves_device": sorted(
@@ -138,12 +140,25 @@ def warnings_of(training: Training) -> list[str]:
     found = [] if has_reference(training.config) or training.config.run.final else [WITHHELD]
     if training.config.run.engine == "flower":
         found += [BARE] * (training.config.run.channel == Plain.name) + [UNJUDGED] * training.channel.hides
+    found += _lowered(training)
     asked = training.config.run.rounds
     if training.last_round < asked:
         found.append(
             f"The run stopped after round {training.last_round} of {asked}: another round would exceed dp.epsilon."
         )
     return found + training.channel.warnings()
+
+
+def _lowered(training: Training) -> list[str]:
+    """That sums may cover fewer clients than hide each of them, where the settings allow it."""
+    own = training.config.channels.get(Secagg.section)
+    stated = training.method.smallest_sum
+    if not isinstance(own, SecaggSettings) or own.min_clients is None or own.min_clients >= stated:
+        return []
+    return [
+        f"secagg.min_clients = {own.min_clients} is below the {stated:,} clients from which on sums of "
+        f"'{type(training.method).__name__}' hide each of them: smaller ones tell of single histories."
+    ]
 
 
 def source_commit() -> str | None:

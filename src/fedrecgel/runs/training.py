@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from fedrecgel.channels.base import Channel, RoundSetup
 from fedrecgel.channels.registry import check_channel
 from fedrecgel.data.load import load_data
 from fedrecgel.data.protocols import make_split
@@ -26,7 +27,7 @@ from fedrecgel.errors import RunError, RunFolderError
 from fedrecgel.evaluation.coverage import Coverage
 from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.evaluation.ranking import Ranks
-from fedrecgel.methods.base import Problem, Server
+from fedrecgel.methods.base import Method, Problem, Server
 from fedrecgel.models.kernels import with_kernels
 from fedrecgel.runs.allowed import allowed_rounds
 from fedrecgel.runs.config import Config, MethodSettings, check_device
@@ -115,6 +116,13 @@ def train_config(
         return result
 
 
+def check_first_cohort(method: Method, channel: Channel, problem: Problem, server: Server, draws: Draws) -> None:
+    """Refuse cohorts that are too small for the channel before anything is trained or written."""
+    cohort = method.cohort(server, torch.arange(problem.n_clients), 0, draws)
+    setup = RoundSetup.of(method, 0, cohort, problem.n_items, {})
+    channel.check_cohort(type(method).__name__, len(cohort), setup)
+
+
 class Training:
     """One run in progress."""
 
@@ -143,6 +151,7 @@ class Training:
             server = self.continued.shared(server)
             self.store.write(*self.continued.private())
         self.server = self.devices.seal_server(server)
+        check_first_cohort(self.method, channel, problem, self.server, self.draws)
         self.last_round = allowed_rounds(config, self.method, channel, split.n_users)
         self.round = 0
         self.best_round: int | None = None

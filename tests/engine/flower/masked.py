@@ -18,7 +18,6 @@ from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.runs.flower import work_of
 
 SPLIT = random_split(n_users=30, n_items=130)
-MASKED: dict[str, Any] = {"run": {"channel": "secagg"}, "fixed_point": {"fraction_bits": 40}}
 
 
 def write_key(place: Path) -> str:
@@ -42,7 +41,7 @@ def masked_nodes(
     peers = {key.name: write_key(key) for key in keys}
 
     def maker(number: int) -> Callable[[Path], Node]:
-        policy = Policy(**{"peers": peers, **rules(number)})
+        policy = Policy(**{"peers": peers, "min_sum": 10, **rules(number)})
         return lambda place: Node(place, work_of, simulated=False, policy=policy, key=keys[number])
 
     return InProcess(places, tamper, {100 + number: maker(number) for number in range(n_nodes)})

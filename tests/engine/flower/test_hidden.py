@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,7 +23,7 @@ from fedrecgel.engine.flower.wire import Letter, Lost
 from fedrecgel.errors import IncompleteError, PrivacyError
 from fedrecgel.runs.config import Config
 
-STEPS = ("prepare", "share", "train", "unmask")
+STEPS = ("prepare", "share", "train", "confirm", "unmask")
 
 
 def config(channel: str = "secagg", name: str = "fedmf", **sections: Any) -> Config:
@@ -30,8 +31,9 @@ def config(channel: str = "secagg", name: str = "fedmf", **sections: Any) -> Con
     method = {**({"fraction": 1.0, "dim": 4} if name == "fedmf" else {}), **sections.pop("method", {})}
     evaluation = {"full": False, **sections.pop("evaluation", {})}
     run = {"channel": channel, "rounds": 1}
-    numbers = {"fraction_bits": 40}
-    return config_of(name, run=run, method=method, evaluation=evaluation, fixed_point=numbers, **sections)
+    if "secagg" in channel:
+        sections = {"fixed_point": {"fraction_bits": 40}, "secagg": {"min_clients": 10}, **sections}
+    return config_of(name, run=run, method=method, evaluation=evaluation, **sections)
 
 
 def losing(step: str, nodes: set[int]) -> Tamper:
@@ -47,12 +49,11 @@ def losing(step: str, nodes: set[int]) -> Tamper:
     return tamper
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("n_lost", [0, 1, 3])
+@pytest.mark.parametrize(("n_lost", "step"), [(0, "train"), *product((1, 3), STEPS)])
 def test_a_run_is_that_of_plain_whoever_is_lost(n_lost: int, step: str, tmp_path: Path) -> None:
     """0, 10 and a third of ten nodes; under plain the same nodes are lost, unless their sums had arrived."""
     lost = {100 + number for number in Random(n_lost).sample(range(10), n_lost)}
-    left_out = lost if step != "unmask" else set()
+    left_out = lost if step not in ("confirm", "unmask") else set()
     masked, plain = (
         served(
             config(channel),
@@ -69,6 +70,41 @@ def test_a_run_is_that_of_plain_whoever_is_lost(n_lost: int, step: str, tmp_path
     assert line["loss"] == pytest.approx(expected["loss"], abs=2.0**-24)
     if not n_lost:
         assert masked.metrics == pytest.approx(plain.metrics, abs=2.0**-24)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_sum_that_cannot_be_opened_is_taken_again(step: str, tmp_path: Path) -> None:
+    """Four of six nodes are lost at a step, the first time; every node has its rules, and gives the same the second."""
+    gone: set[int] = set()
+
+    def tamper(node: int, kind: str, answer: Letter) -> list[Letter | Lost]:
+        first = kind == step and node < 104 and node not in gone
+        gone.update({node} if first else ())
+        return [Lost("no answer within 5 s")] if first else [answer]
+
+    courier = masked_nodes(tmp_path, 6, tamper)
+    again = served(config(), SPLIT, tmp_path / "again", courier, simulated=False)
+    assert gone == {100, 101, 102, 103}
+    untouched = served(config(), SPLIT, tmp_path / "untouched", courier, simulated=False)
+    same(again.shared, untouched.shared)
+    assert again.history[0]["clients"] == untouched.history[0]["clients"] == 30
+
+
+def test_nodes_add_the_noise_of_a_budget_and_none_to_losses_and_metrics(tmp_path: Path) -> None:
+    """The multiplier follows from the budget on every node; without noise and limits the run is that of plain."""
+    pytest.importorskip("dp_accounting")
+    silent = {"noise_multiplier": 0.0, "clip": float("inf"), "epsilon": float("inf")}
+    runs = {"plain": ("plain", {}), "silent": ("secagg+dp", silent), "noisy": ("secagg+dp", {"clip": 0.5})}
+    plain, quiet, noisy = (
+        served(config(channel, **({"dp": dp} if dp else {})), SPLIT, tmp_path / name)
+        for name, (channel, dp) in runs.items()
+    )
+    same(quiet.shared, plain.shared, 30 * 2.0**-40)
+    assert quiet.metrics == pytest.approx(plain.metrics, abs=2.0**-24)
+    assert 0 < noisy.summary["privacy"]["epsilon"] <= 8
+    for result in (quiet, noisy):
+        assert result.history[0]["loss"] == pytest.approx(plain.history[0]["loss"], abs=2.0**-24)
+    assert all(not value.allclose(plain.shared[name], atol=1e-3) for name, value in noisy.shared.items())
 
 
 def test_what_leaves_nodes_looks_like_chance_and_says_nothing_else(tmp_path: Path) -> None:
@@ -119,7 +155,7 @@ class Swapping(InProcess):
 
 def swapped(folder: Path, change: Any, **options: Any) -> str:
     """How a run ends whose server changes letters."""
-    courier = masked_nodes(folder, 4, **options)
+    courier = masked_nodes(folder, **{"n_nodes": 4, **options})
     courier.__class__ = Swapping
     courier.change = change  # type: ignore[attr-defined]
     with pytest.raises(IncompleteError) as caught:
@@ -165,12 +201,66 @@ def test_a_server_cannot_name_few_nodes_as_all_that_arrived(tmp_path: Path) -> N
     def few(kind: str, node: int, letter: Letter) -> Letter:
         return (
             replace(letter, about={**letter.about, "arrived": letter.about["arrived"][:2]})
-            if kind == "unmask"
+            if kind == "confirm"
             else letter
         )
 
-    assert "at least 3 of 4 participants" in swapped(tmp_path / "few", few, rules=lambda number: {"min_users": 2})
-    assert "should cover at least 30 users" in swapped(tmp_path / "users", few, rules=lambda number: {"min_users": 30})
+    found = swapped(tmp_path / "few", few, rules=lambda number: {"min_users": 2})
+    assert "at least 3 of 4 nodes should say the same of who is in it. 2 do" in found
+    assert "should cover at least 30 users" in swapped(tmp_path / "users", few, rules=lambda number: {"min_sum": 30})
+
+
+def test_a_server_cannot_tell_nodes_different_stories(tmp_path: Path) -> None:
+    """Some are told that a node is lost whose upload arrived: then no sum is opened, and of nobody both secrets."""
+
+    def stories(kind: str, node: int, letter: Letter) -> Letter:
+        if kind != "confirm" or node < 103:
+            return letter
+        return replace(letter, about={**letter.about, "arrived": letter.about["arrived"][1:]})
+
+    found = swapped(tmp_path, stories, n_nodes=6)
+    assert "at least 4 of 6 nodes should say the same of who is in it. 3 do" in found
+
+
+def test_a_server_that_withholds_envelopes_gets_no_upload(tmp_path: Path) -> None:
+    """Without them a node would have no mask but its own, which others help to open."""
+
+    def withhold(kind: str, node: int, letter: Letter, *, honest: bool) -> Letter:
+        if kind != "train":
+            return letter
+        own = str(int(letter.tensors["ids"].min()))
+        told = {"envelopes": {own: letter.about["envelopes"][own]}} | ({} if honest else {"sharers": [int(own)]})
+        return replace(letter, about={**letter.about, **told})
+
+    for honest in (True, False):
+        found = swapped(tmp_path / str(honest), partial(withhold, honest=honest))
+        assert "at least 3 of 4 participants should have sent shares" in found
+
+
+def test_a_server_cannot_count_a_user_twice_nor_change_whom_it_asks(tmp_path: Path) -> None:
+    def doubled(kind: str, node: int, letter: Letter) -> Letter:
+        changed = kind == "prepare"
+        return (
+            replace(letter, tensors={**letter.tensors, "ids": letter.tensors["ids"].repeat(4)}) if changed else letter
+        )
+
+    def fewer(kind: str, node: int, letter: Letter) -> Letter:
+        changed = kind == "train"
+        return (
+            replace(letter, tensors={**letter.tensors, "ids": letter.tensors["ids"].min()[None]}) if changed else letter
+        )
+
+    assert "should name every user once" in swapped(tmp_path / "a", doubled)
+    assert "about the same users of a node" in swapped(tmp_path / "b", fewer)
+
+
+def test_a_server_cannot_train_in_the_name_of_an_evaluation(tmp_path: Path) -> None:
+    """Sums of metrics may cover fewer users, and are settled apart from those of training."""
+
+    def renamed(kind: str, node: int, letter: Letter) -> Letter:
+        return replace(letter, about={**letter.about, "purpose": "rank/test/candidates"})
+
+    assert "A letter 'train' should be for the sum 'train'" in swapped(tmp_path, renamed)
 
 
 def test_letters_out_of_turn_are_not_answered(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ TYPES = {
     "share": "query.share",
     "train": "train",
     "rank": "evaluate",
+    "confirm": "query.confirm",
     "unmask": "query.unmask",
 }
 """The message type that carries each kind of letter."""
@@ -185,6 +186,10 @@ def client_app(work_of: Callable[[str], Work], policy_of: Callable[[str], Policy
     @app.query("share")
     def share(message: Message, context: Context) -> Message:
         return answer("share", message, context)
+
+    @app.query("confirm")
+    def confirm(message: Message, context: Context) -> Message:
+        return answer("confirm", message, context)
 
     @app.query("unmask")
     def unmask(message: Message, context: Context) -> Message:

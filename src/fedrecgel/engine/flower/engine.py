@@ -20,6 +20,7 @@ from fedrecgel.engine.flower.asking import Answers, Asking, RemoteRun
 from fedrecgel.engine.flower.hidden import MESSAGE_BYTES, Hidden, Question
 from fedrecgel.engine.flower.roster import Roster
 from fedrecgel.engine.flower.settings import FlowerSettings
+from fedrecgel.engine.flower.steps import TRAIN, rank_purpose
 from fedrecgel.engine.flower.wire import Courier, Letter, group
 from fedrecgel.engine.gate import (
     Form,
@@ -130,8 +131,8 @@ class FlowerEngine:
         """A round whose sum is all that the server sees of it."""
         found = self._hidden.take(
             Question(
-                "train",
-                "train",
+                TRAIN,
+                TRAIN,
                 {},
                 setup,
                 lambda ids: self.method.broadcast(server, ids),
@@ -290,7 +291,7 @@ class FlowerEngine:
         found = self._hidden.take(
             Question(
                 "rank",
-                f"rank/{held_out}/{against}",
+                rank_purpose(held_out, against),
                 {"held_out": held_out, "against": against},
                 setup,
                 lambda ids: self.method.broadcast(server, ids),

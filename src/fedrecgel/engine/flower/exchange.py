@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from fedrecgel.errors import RunError
+from filelock import FileLock
+
+from fedrecgel.errors import PolicyError
 from fedrecgel.storage import read_json, remove, write_atomically
 
 FILE = "exchange.json"
@@ -23,10 +25,18 @@ class State:
     """Run, round and purpose."""
     participant: int
     secret: str
+    asked: str = ""
+    """A hash of the clients it was asked for: later letters cannot change them either."""
     messages: Mapping[int, str] = field(default_factory=dict)
     """What others published: later letters cannot change it."""
     clients: Mapping[int, int] = field(default_factory=dict)
     """How many clients each of them speaks for."""
+    signers: Mapping[int, str] = field(default_factory=dict)
+    """By whose key each of them signs; empty in a simulation."""
+    sharers: tuple[int, ...] = ()
+    """Who sent shares."""
+    arrived: tuple[int, ...] = ()
+    """Whose uploads this node said are in the sum."""
 
 
 def keep(folder: Path, state: State) -> None:
@@ -49,13 +59,15 @@ def take(folder: Path, stage: str, about: str, participant: int) -> State:
         participant: this node's number in it.
 
     Raises:
-        RunError: that letter did not come, or what it left is used.
+        PolicyError: that letter did not come, or what it left is used.
     """
-    place = folder / FILE
-    try:
-        kept = read_json(place, State) if place.exists() else None
-    finally:
-        remove(place)  # for good, before anything is done with it
+    place, kept = folder / FILE, None
+    if place.exists():
+        with FileLock(folder / f".{FILE}.lock"):  # of two letters that come at once, one finds it
+            try:
+                kept = read_json(place, State) if place.exists() else None
+            finally:
+                remove(place)  # for good, before anything is done with it
     if kept is None or (kept.stage, kept.about, kept.participant) != (stage, about, participant):
-        raise RunError(f"A letter of this kind should follow '{stage}', for the same sum. It does not: {about}.")
+        raise PolicyError(f"A letter of this kind should follow '{stage}', for the same sum. It does not: {about}.")
     return kept

@@ -1,7 +1,8 @@
-"""Sums under masks, the server's side: four letters to every node, and whoever is lost on the way is left out.
+"""Sums under masks, the server's side: five letters to every node, and whoever is lost on the way is left out.
 
 "prepare" asks for cards with fresh keys, "share" for sealed letters to neighbours, "train" or "rank" for the masked
-sum of a node's users, "unmask" for what opens the sum of those that arrived. The server passes on and adds up.
+sum of a node's users, "confirm" for each node's word on who is in the sum, "unmask" for what opens it. The server
+passes on and adds up.
 """
 
 from __future__ import annotations
@@ -109,8 +110,8 @@ class Hidden:
             found = {int(name): bytes.fromhex(text) for name, text in now(letter).about["letters"].items()}
             return (asked, found), len(asked)
 
-        told = {str(name): message.hex() for name, message in messages.items()}
-        shared = ask("share", {"messages": told}, cohort, judge_letters, MESSAGE_BYTES, repeats=0)
+        texts = {str(name): message.hex() for name, message in messages.items()}
+        shared = ask("share", {"messages": texts}, cohort, judge_letters, MESSAGE_BYTES, repeats=0)
         setup = replace(setup, envelopes=pass_on({int(asked.min()): letters for asked, letters in shared}))
         ids = torch.cat([asked for asked, _ in shared])
 
@@ -118,13 +119,15 @@ class Hidden:
             letters = setup.envelopes[int(asked.min())]
             return {"envelopes": {str(sender): letter.hex() for sender, letter in letters.items()}}
 
+        sharers = sorted(setup.envelopes)
+
         def judge_sum(letter: Letter, asked: Ids) -> tuple[tuple[Ids, Upload | None, bool], int]:
             upload = question.judge(now(letter), asked, setup)
             return (asked, upload, letter.about.get("loss") is not None), len(asked)
 
         sums = ask(
             question.kind,
-            question.about,
+            {**question.about, "sharers": sharers},
             ids,
             judge_sum,
             question.answer_bytes(setup),
@@ -148,9 +151,15 @@ class Hidden:
         def judge_revealed(letter: Letter, asked: Ids) -> tuple[tuple[int, bytes], int]:
             return (int(asked.min()), bytes.fromhex(now(letter).about["revealed"])), len(asked)
 
+        def judge_word(letter: Letter, asked: Ids) -> tuple[tuple[Ids, str], int]:
+            return (asked, bytes.fromhex(now(letter).about["word"]).hex()), len(asked)
+
         arrived = torch.cat([asked for asked, _, _ in taken])
-        told_last: dict[str, object] = {"arrived": received.ids.tolist()}
-        revealed = ask("unmask", told_last, arrived, judge_revealed, MESSAGE_BYTES, repeats=0)
+        told: dict[str, object] = {"arrived": received.ids.tolist()}
+        confirmed = ask("confirm", told, arrived, judge_word, MESSAGE_BYTES, repeats=0)
+        words = {str(int(asked.min())): word for asked, word in confirmed}
+        still = torch.cat([asked for asked, _ in confirmed])
+        revealed = ask("unmask", {"words": words}, still, judge_revealed, MESSAGE_BYTES, repeats=0)
         opened = self._inbound.open_sums(received, replace(setup, revealed=dict(revealed)))
         return Opened(
             opened,

@@ -8,6 +8,7 @@ a simulation its own policy decides first.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,12 +35,14 @@ from fedrecgel.engine.flower.steps import Steps
 from fedrecgel.engine.flower.wire import Letter, unpack_download
 from fedrecgel.engine.gate import GateSettings
 from fedrecgel.engine.local import LocalEngine, LocalSettings
-from fedrecgel.errors import ConfigError, DataError, FedrecgelError
+from fedrecgel.errors import ConfigError, DataError, FedrecgelError, PolicyError, PrivacyError, RunError
 from fedrecgel.evaluation.metrics import client_metrics, metric_names
 from fedrecgel.evaluation.ranking import Ranks, TieRule
 from fedrecgel.methods.base import Method, Problem, Upload
 from fedrecgel.methods.outside import GROUP, is_outside, method_label
 from fedrecgel.tensors import Ids
+
+log = logging.getLogger("flwr")  # stands in the log of the node
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class Node:
 
     @_in_words
     def answer(self, kind: str, letter: Letter) -> Letter:
-        """Do what a letter asks for: "hello", "prepare", "share", "train", "rank" or "unmask".
+        """Do what a letter asks for: "hello", "prepare", "share", "train", "rank", "confirm" or "unmask".
 
         Raises:
             FedrecgelError: it asks for something else, whatever that is.
@@ -127,8 +130,10 @@ class Node:
             )
             if kind == "prepare":
                 return steps.prepare(work.seed)
-            if kind in ("share", "unmask"):
-                return steps.share() if kind == "share" else steps.unmask()
+            if kind in ("share", "confirm", "unmask"):
+                answers = {"share": steps.share, "confirm": steps.confirm, "unmask": steps.unmask}
+                return answers[kind]()
+            steps.check_purpose(kind)
         if kind == "prepare":
             return _prepare(work, folder, problem, letter)
         if policy is not None:
@@ -139,11 +144,22 @@ class Node:
         store = DiskStore(folder, work.method, problem, draws, rounds=rounds)
         federation = Federation(shard.split, work.sampling, work.dtype)
         engine = LocalEngine(work.method, federation, work.channel, store, draws, work.local, work.gate)
-        if kind == "train":
-            if not work.selects:
-                store.merge()
-            return _train(engine, store, folder, letter, policy, steps)
-        return _rank(engine, folder, letter, work, steps)
+        try:
+            if kind == "train":
+                if not work.selects:
+                    store.merge()
+                return _train(engine, store, folder, letter, policy, steps)
+            return _rank(engine, folder, letter, work, steps)
+        except (PolicyError, PrivacyError):
+            raise
+        except Exception as error:
+            if policy is None or not work.channel.hides:
+                raise
+            log.exception("This node could not answer '%s'", kind)
+            raise RunError(
+                f"A node could not answer '{kind}'. Behind masks only its own log says why: what went wrong tells of "
+                f"its users. Often numbers are too large: lower a learning rate, or raise fixed_point.largest."
+            ) from error
 
 
 def _check_name(policy: Policy, work: str) -> None:

@@ -19,6 +19,8 @@ from fedrecgel.errors import ConfigError, PolicyError
 
 LABEL = b"fedrecgel secagg card 1\0"
 """Before what is signed: a signature made for anything else does not fit."""
+WORD = b"fedrecgel secagg word 1\0"
+"""The same, before what a node says of a sum."""
 
 
 class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,6 +33,17 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of its users, how many take part."""
     public: bytes
     """The keys of this round."""
+
+
+class Word(msgspec.Struct, frozen=True):
+    """What a node says of a sum before it is opened; all who open it say the same."""
+
+    about: str
+    cards: dict[int, tuple[str, int]]
+    """By participant its keys, which are new for every sum, and its clients."""
+    sharers: list[int]
+    arrived: list[int]
+    """Whose uploads are in the sum."""
 
 
 class Signed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,6 +66,10 @@ class Identity:
         """The fingerprint of its own."""
         return fingerprint(self.key.public_key())
 
+    def key_of(self, signer: str) -> Any:
+        """A public key by its fingerprint: its own, or that of a peer."""
+        return self.key.public_key() if signer == self.name else self.peers[signer]
+
 
 def identity(key: Path | None, peers: Mapping[str, str]) -> Identity | None:
     """What a node needs to take part in sums under masks; None if it has no key or knows no peers.
@@ -67,6 +84,8 @@ def identity(key: Path | None, peers: Mapping[str, str]) -> Identity | None:
         own = serialization.load_ssh_private_key(key.read_bytes(), password=None)
     except (OSError, ValueError) as error:
         raise ConfigError(f"'{key}' should be this node's private key, as ssh-keygen makes it: {error}.") from error
+    if not isinstance(own, library("cryptography.hazmat.primitives.asymmetric.ec").EllipticCurvePrivateKey):
+        raise ConfigError(f"'{key}' should be an ECDSA key, as deploy/keys.sh makes it. Found another kind.")
     return Identity(own, {fingerprint(found): found for found in map(public_key, peers.values())})
 
 
@@ -109,6 +128,35 @@ def sign(card: Card, own: Identity | None) -> bytes:
     return msgspec.msgpack.encode(Signed(text, own.name, own.key.sign(LABEL + text, _algorithm())))
 
 
+def give_word(word: Word, own: Identity | None) -> bytes:
+    """A signature under it; in a simulation nothing."""
+    return b"" if own is None else own.key.sign(WORD + msgspec.msgpack.encode(word), _algorithm())
+
+
+def same_word(word: Word, signatures: Mapping[int, bytes], signers: Mapping[int, str], own: Identity | None) -> int:
+    """How many of those who arrived said the same, by their signatures.
+
+    Args:
+        word: this node's.
+        signatures: by participant, as the server passed them on.
+        signers: by participant, the key that signed its card.
+        own: this node's key and peers; in a simulation None, and nothing is checked.
+    """
+    here = {participant: text for participant, text in signatures.items() if participant in word.arrived}
+    if own is None:
+        return len(here)
+    text = WORD + msgspec.msgpack.encode(word)
+    return sum(_is_signed(text, signature, own.key_of(signers[one])) for one, signature in here.items())
+
+
+def _is_signed(text: bytes, signature: bytes, key: Any) -> bool:
+    try:
+        key.verify(signature, text, _algorithm())
+    except library("cryptography.exceptions").InvalidSignature:
+        return False
+    return True
+
+
 def read_card(message: bytes) -> Card:
     """The card in a message, whoever signed it: all that the server can do.
 
@@ -118,8 +166,10 @@ def read_card(message: bytes) -> Card:
     return msgspec.msgpack.decode(msgspec.msgpack.decode(message, type=Signed).card, type=Card)
 
 
-def check_cards(messages: Mapping[int, bytes], about: str, own: Identity | None) -> dict[int, Card]:
-    """The cards of all who take part, each signed by a peer of its own.
+def check_cards(
+    messages: Mapping[int, bytes], about: str, own: Identity | None
+) -> tuple[dict[int, Card], dict[int, str]]:
+    """The cards of all who take part, each signed by a peer of its own; and by whom.
 
     Args:
         messages: by participant, as the server passed them on.
@@ -129,7 +179,7 @@ def check_cards(messages: Mapping[int, bytes], about: str, own: Identity | None)
     Raises:
         PolicyError: a card is not signed by a peer, is for another sum, or comes twice.
     """
-    signers: set[str] = set()
+    signers: dict[int, str] = {}
     found = {}
     for participant, message in messages.items():
         signed = msgspec.msgpack.decode(message, type=Signed)
@@ -144,23 +194,16 @@ def check_cards(messages: Mapping[int, bytes], about: str, own: Identity | None)
                     f"Who shares a sum with this node should be listed under [peers] in its policy file. "
                     f"{signed.signer} is not: the server may have put in a key of its own. Nothing is sent."
                 )
-            if signed.signer in signers:
+            if signed.signer in signers.values():
                 raise PolicyError(f"A node should take part in a sum once. {signed.signer} is there twice.")
-            _verify(signed, own)
-            signers.add(signed.signer)
+            if not _is_signed(LABEL + signed.card, signed.signature, own.key_of(signed.signer)):
+                raise PolicyError(
+                    f"The card of {signed.signer} should be signed by it. It is not: somebody on the way changed its "
+                    f"keys. Nothing is sent."
+                )
+            signers[participant] = signed.signer
         found[participant] = card
-    return found
-
-
-def _verify(signed: Signed, own: Identity) -> None:
-    key = own.key.public_key() if signed.signer == own.name else own.peers[signed.signer]
-    try:
-        key.verify(signed.signature, LABEL + signed.card, _algorithm())
-    except library("cryptography.exceptions").InvalidSignature as error:
-        raise PolicyError(
-            f"The card of {signed.signer} should be signed by it. It is not: somebody on the way changed its keys. "
-            f"Nothing is sent."
-        ) from error
+    return found, signers
 
 
 def _algorithm() -> Any:

@@ -30,7 +30,9 @@ class Policy:
     """Fingerprints of settings this node runs, as `fedrecgel node policy CONFIG` prints them; none: any settings."""
     min_users: Annotated[int, Meta(ge=1)] = 10
     """The smallest number of this node's users who train together and whose sum leaves; 1 hides nobody. Under secagg,
-    the smallest number of users of all nodes together."""
+    the smallest number of users of all nodes together, where the method does not need more."""
+    min_sum: Annotated[int, Meta(ge=0)] = 0
+    """Under secagg, the smallest number of users of all nodes together, whatever the method needs; 0: what it needs."""
     rounds: Letters = 1000
     """Training letters answered within `days`, over all runs."""
     rankings: Letters = 100
@@ -86,7 +88,7 @@ class Policy:
                 f"{fingerprint}: `fedrecgel node policy CONFIG` prints a policy for a config."
             )
 
-    def check_cohort(self, method: Method, ids: Tensor, n_hosted: int, *, redraws: bool, alone: bool = True) -> None:
+    def check_cohort(self, method: Method, ids: Tensor, n_hosted: int, *, redraws: bool) -> None:
         """Refuse to train so few users together that their sum tells of each.
 
         Args:
@@ -94,25 +96,26 @@ class Policy:
             ids: the users a letter names.
             n_hosted: all users of this node.
             redraws: whether negatives are drawn anew in every round.
-            alone: whether the server sees this node's sum by itself.
 
         Raises:
             PolicyError: too few, somebody twice, or not all where sums of some could be subtracted from each other.
         """
-        if ids.dim() != 1 or ids.dtype != torch.int64 or len(torch.unique(ids)) != len(ids):
-            raise PolicyError("A letter should name every user once, by a whole number. It does not.")
-        if alone and len(ids) < self.min_users:
+        _check_once(ids)
+        if len(ids) < self.min_users:
             raise PolicyError(
                 f"At least policy.min_users = {self.min_users} users of this node train together. It was asked for "
                 f"{len(ids)}."
             )
         if self.min_users == 1:  # hides nobody
             return
-        if alone and len(ids) < method.smallest_cohort:
+        if len(ids) < method.smallest_cohort:
             raise PolicyError(
                 f"A sum of '{type(method).__name__}' hides its users from {method.smallest_cohort:,} on. It was asked "
                 f"for {len(ids):,}. Host more users, or set min_users = 1 in the file that --policy names."
             )
+        self._check_all(method, ids, n_hosted, redraws=redraws)
+
+    def _check_all(self, method: Method, ids: Tensor, n_hosted: int, *, redraws: bool) -> None:
         if not _fresh(method, redraws=redraws) and len(ids) != n_hosted:
             raise PolicyError(
                 f"Uploads of '{type(method).__name__}' are the same every time, so sums over some users could be "
@@ -126,13 +129,16 @@ class Policy:
         Raises:
             PolicyError: somebody is named twice, or sums over other nodes could be subtracted from each other.
         """
-        if n_hosted >= self.min_users:
-            self.check_cohort(method, ids, n_hosted, redraws=redraws, alone=False)
-        elif self.min_users > 1 and not self.runs and not _fresh(method, redraws=redraws):
+        _check_once(ids)
+        if self.min_users == 1:  # hides nobody
+            return
+        self._check_all(method, ids, n_hosted, redraws=redraws)
+        enough = self._least(method)
+        if n_hosted < enough and not self.runs and not _fresh(method, redraws=redraws):
             raise PolicyError(
                 f"Uploads of '{type(method).__name__}' are the same every time, so sums with and without this node "
-                f"could be subtracted from each other. It has fewer than policy.min_users = {self.min_users} users, so "
-                f"it needs to know the run: `fedrecgel node policy CONFIG` prints a policy with policy.runs."
+                f"could be subtracted from each other. It has fewer than {enough:,} users, so it needs to know the "
+                f"run: `fedrecgel node policy CONFIG` prints a policy with policy.runs."
             )
 
     def check_total(self, method: Method, n_clients: int, *, trains: bool) -> None:
@@ -141,12 +147,18 @@ class Policy:
         Raises:
             PolicyError: too few.
         """
-        least = max(self.min_users, method.smallest_cohort if trains and self.min_users > 1 else 1)
+        least = self._least(method) if trains else self.min_users
         if n_clients < least:
             raise PolicyError(
-                f"A sum over all nodes should cover at least {least:,} users, by policy.min_users and what the method "
-                f"'{type(method).__name__}' needs. Found {n_clients:,}."
+                f"A sum over all nodes should cover at least {least:,} users, by policy.min_users, policy.min_sum and "
+                f"what the method '{type(method).__name__}' needs. Found {n_clients:,}."
             )
+
+    def _least(self, method: Method) -> int:
+        """Users of all nodes whose sum hides each."""
+        if self.min_users == 1:  # hides nobody
+            return 1
+        return self.min_sum or max(self.min_users, method.smallest_sum)
 
     def check_sum(self, n_users: int, n_asked: int) -> None:
         """Refuse to send a sum over some of those asked: what a server sends decides whose uploads the gate drops.
@@ -156,9 +168,15 @@ class Policy:
         """
         if n_users != n_asked and self.min_users > 1:
             raise PolicyError(
-                f"A sum that leaves this node holds all {n_asked} users it was asked for. After the gate, {n_users} "
-                f"are left, and sums with and without the others could be subtracted from each other."
+                f"A sum that leaves this node holds all {n_asked} users it was asked for. After the gate some are "
+                f"missing, and sums with and without them could be subtracted from each other."
             )
+
+
+def _check_once(ids: Tensor) -> None:
+    """Refuse letters in which one user counts as several."""
+    if ids.dim() != 1 or ids.dtype != torch.int64 or len(torch.unique(ids)) != len(ids):
+        raise PolicyError("A letter should name every user once, by a whole number. It does not.")
 
 
 def _fresh(method: Method, *, redraws: bool) -> bool:

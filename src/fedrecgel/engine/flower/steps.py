@@ -13,17 +13,24 @@ from secrets import token_bytes
 import torch
 
 from fedrecgel.channels.base import Channel, DeviceHalf, RoundSetup
+from fedrecgel.channels.neighbours import quorum
 from fedrecgel.draws import Draws
 from fedrecgel.engine.flower.exchange import State, keep, take
 from fedrecgel.engine.flower.ledger import settle
-from fedrecgel.engine.flower.peers import Card, Identity, check_cards, sign
+from fedrecgel.engine.flower.peers import Card, Identity, Word, check_cards, give_word, same_word, sign
 from fedrecgel.engine.flower.policy import Policy
 from fedrecgel.engine.flower.secret import SECRET_BYTES
 from fedrecgel.engine.flower.wire import Letter
 from fedrecgel.errors import PolicyError
 from fedrecgel.methods.base import Method
+from fedrecgel.storage import digest_of
 
 TRAIN = "train"
+
+
+def rank_purpose(held_out: str, against: str) -> str:
+    """What a sum of metrics is for."""
+    return f"rank/{held_out}/{against}"
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,17 @@ class Steps:
         """What is summed."""
         return str(self.letter.about["purpose"])
 
+    def check_purpose(self, kind: str) -> None:
+        """Refuse to put into a sum what it is not for: the rules of one would hold for the other.
+
+        Raises:
+            PolicyError: the letter says another purpose than that of its kind.
+        """
+        said = self.letter.about
+        meant = TRAIN if kind == TRAIN else rank_purpose(said["held_out"], said["against"])
+        if self.purpose != meant:
+            raise PolicyError(f"A letter '{kind}' should be for the sum '{meant}'. It says '{self.purpose:.60}'.")
+
     @property
     def about(self) -> str:
         """What cards are signed for."""
@@ -68,47 +86,78 @@ class Steps:
                 "peers' public keys under [peers] in the file that --policy names; or allow another channel."
             )
         given = self._device(seed).contribute(self._setup({}, 0), self.participant)
-        keep(self.folder, State("prepare", self.about, self.participant, given.secret.hex()))
+        own = {self.participant: given.public.hex()}
+        keep(self.folder, State("prepare", self.about, self.participant, given.secret.hex(), self._asked, own))
         card = Card(self.about, self.participant, len(self.letter.tensors["ids"]), given.public)
         return self._answer({"message": sign(card, self.own).hex()})
 
     def share(self) -> Letter:
         """Letters to neighbours, once it is sure who they are."""
-        state = take(self.folder, "prepare", self.about, self.participant)
+        state = self._take("prepare")
         messages = {int(name): bytes.fromhex(text) for name, text in self.letter.about["messages"].items()}
-        cards = check_cards(messages, self.about, self.own)
+        cards, signers = check_cards(messages, self.about, self.own)
         clients = {participant: card.clients for participant, card in cards.items()}
         self._check_total(clients.values())
         published = {participant: card.public for participant, card in cards.items()}
-        if self.participant not in published:
-            raise PolicyError("A node should share with others in sums that it is part of. It is not.")
+        if published.get(self.participant, b"").hex() != state.messages[self.participant]:
+            raise PolicyError("A node should share with others in sums that it is part of, with its latest keys.")
         secret = bytes.fromhex(state.secret)
         letters = self._device().share(self._setup(published, sum(clients.values())), self.participant, secret)
         texts = {participant: public.hex() for participant, public in published.items()}
-        keep(self.folder, replace(state, stage="share", messages=texts, clients=clients))
+        keep(self.folder, replace(state, stage="share", messages=texts, clients=clients, signers=signers))
         return self._answer({"letters": {str(name): letter.hex() for name, letter in letters.items()}})
 
     def cover(self, device: DeviceHalf) -> tuple[RoundSetup, dict[int, bytes]]:
         """The round as the node's masks need it, and the secret they come from, for one upload."""
-        state = take(self.folder, "share", self.about, self.participant)
+        state = self._take("share")
         letters = {int(name): bytes.fromhex(text) for name, text in self.letter.about["envelopes"].items()}
-        setup = replace(self._of(state), envelopes={self.participant: letters})
+        sharers = tuple(sorted({int(number) for number in self.letter.about["sharers"]} & state.clients.keys()))
+        setup = replace(self._of(state), envelopes={**{other: {} for other in sharers}, self.participant: letters})
         secret = bytes.fromhex(state.secret)
         kept = device.retain(setup, self.participant, secret)
-        keep(self.folder, replace(state, stage="cover", secret=kept.hex()))
+        keep(self.folder, replace(state, stage="cover", secret=kept.hex(), sharers=sharers))
         return setup, {self.participant: secret}
+
+    def confirm(self) -> Letter:
+        """Its word on who is in the sum: a server that tells others something else does not get enough of them."""
+        state = self._take("cover")
+        arrived = tuple(sorted({int(number) for number in self.letter.about["arrived"]} & set(state.sharers)))
+        self._check_total(state.clients[participant] for participant in arrived)
+        state = replace(state, stage="confirm", arrived=arrived)
+        keep(self.folder, state)
+        return self._answer({"word": give_word(self._word(state), self.own).hex()})
 
     def unmask(self) -> Letter:
         """What opens the sum of those that arrived, if they are enough; said once, and for the same ones always."""
-        state = take(self.folder, "cover", self.about, self.participant)
-        arrived = sorted({int(number) for number in self.letter.about["arrived"]} & state.clients.keys())
-        clients = [state.clients[participant] for participant in arrived]
-        self._check_total(clients)
-        setup = replace(self._of(state), cohort=torch.arange(sum(clients)))
+        state = self._take("confirm")
+        arrived = state.arrived
+        words = {int(name): bytes.fromhex(text) for name, text in self.letter.about["words"].items()}
+        said, needed = same_word(self._word(state), words, state.signers, self.own), quorum(len(state.clients))
+        if said < needed:
+            raise PolicyError(
+                f"Before a sum is opened, at least {needed} of {len(state.clients)} nodes should say the same of who "
+                f"is in it. {said} do: the server may have told others something else."
+            )
+        setup = replace(self._of(state), cohort=torch.arange(sum(state.clients[one] for one in arrived)))
         revealed = self._device().reveal(setup, self.participant, bytes.fromhex(state.secret), arrived)
         if self.policy is not None:
             settle(self.ledger, self.policy, self.purpose, self.letter.about["round"], arrived, self.settings)
         return self._answer({"revealed": revealed.hex()})
+
+    @property
+    def _asked(self) -> str:
+        return digest_of({"ids": self.letter.tensors["ids"]})
+
+    def _take(self, stage: str) -> State:
+        """What the letter before left, if this one is about the same clients: their number is signed."""
+        state = take(self.folder, stage, self.about, self.participant)
+        if state.asked != self._asked:
+            raise PolicyError("All letters of a sum should be about the same users of a node. These are not.")
+        return state
+
+    def _word(self, state: State) -> Word:
+        cards = {one: (text, state.clients[one]) for one, text in sorted(state.messages.items())}
+        return Word(self.about, cards, list(state.sharers), list(state.arrived))
 
     def _check_total(self, clients: Iterable[int]) -> None:
         if self.policy is not None:
