@@ -22,6 +22,7 @@ COMMANDS = {
     "recommend": "what a finished run recommends",
     "export": "a bundle, ONNX scorer or page of a finished run",
     "serve": "a page that recommends in the browser",
+    "forget": "remove a user from a finished run",
     "experiment": "repeat the paper's experiments",
     "report": "a page, tables and figures of experiments",
     "data": "list, inspect, audit, fetch and deal out data sets",

@@ -106,7 +106,7 @@ class Result:
         Raises:
             DataError: it cannot be read, or has titles for other items only.
         """
-        return replace(self, item_titles=read_titles(path, self))
+        return replace(self, item_titles=read_titles(path, self.item_ids))
 
     def fold_in(self, items: Items) -> FoldedIn:
         """A user who never took part, with this history, oldest item first.
