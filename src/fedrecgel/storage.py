@@ -22,8 +22,9 @@ from safetensors.torch import save_file
 from fedrecgel.errors import RunFolderError, StorageError
 from fedrecgel.tensors import Tensors
 
-FORMAT = "fedrecgel-2"
-EARLIER = "fedrecgel-1"
+FAMILY = "fedrecgel-"
+FORMAT = f"{FAMILY}2"
+EARLIER = f"{FAMILY}1"
 """Files without a checksum, whose header held the whole description."""
 ABOUT = f"{FORMAT}:about"
 """The tensor that holds the description, as JSON: a million user names do not fit into a header."""
@@ -137,7 +138,12 @@ def read_tensors(
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             if not {FORMAT, EARLIER} & metadata.keys():
-                raise RunFolderError(f"'{path}' should be a file of this package. Found another safetensors file.")
+                later = next((key for key in metadata if key.startswith(FAMILY)), None)
+                raise RunFolderError(
+                    f"'{path}' should be a file of this package. Found another safetensors file."
+                    if later is None
+                    else f"'{path}' has format '{later}', of a later version of fedrecgel. Update fedrecgel to read it."
+                )
             # Cloned into aligned memory: where a tensor lies in the file decides the last bits of products with it.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         if FORMAT not in metadata:

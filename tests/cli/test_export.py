@@ -45,7 +45,7 @@ def test_a_bundle_with_titles_in_eight_bits(run: Path, tmp_path: Path, capsys: C
     [
         (["--format", "onnx"], "Method 'ease' is no network"),
         (["--titles", "none.csv"], "There is no file none.csv"),
-        (["--titles", "other.csv"], "'other.csv' should have titles of the run's items"),
+        (["--titles", "other.csv"], "other.csv should have titles for items of the run"),
     ],
 )
 def test_wrong_input_is_one_clear_sentence(

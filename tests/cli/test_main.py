@@ -29,7 +29,7 @@ sys.exit(code)
         ("--help", 0),
         ("--version", 0),
         ("trian", 2),
-        ("", 2),
+        ("", 0),
         ("methods --help", 0),
         ("recommend --help", 0),
         ("data --help", 0),
@@ -60,6 +60,30 @@ def test_the_help_is_that_of_the_complete_parser() -> None:
 def test_a_misspelt_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trian"]) == 2
     assert capsys.readouterr().err == "fedrecgel: Unknown command 'trian'. Did you mean 'train'?\n"
+
+
+def test_no_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert capsys.readouterr().out == parser([]).format_help()
+
+
+@pytest.mark.parametrize(
+    ("words", "usage", "hint"),
+    [
+        (["train", "--methd", "x"], "usage: fedrecgel train", "Did you mean --method?"),
+        (["data", "audit", "demo", "--jsn"], "usage: fedrecgel data audit", "Did you mean --json?"),
+        (["report", "runs", "--zzz"], "usage: fedrecgel report", "unrecognized arguments: --zzz."),
+    ],
+)
+def test_an_unknown_option_shows_the_usage_of_its_command(
+    capsys: pytest.CaptureFixture[str], words: list[str], usage: str, hint: str
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith(usage)
+    assert hint in told
 
 
 def test_ctrl_c_during_imports_shows_no_traceback(

@@ -33,7 +33,7 @@ def test_lists_of_items_are_lines_or_a_column(tmp_path: Path) -> None:
 def test_titles_of_some_items(result: Result, tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", 'title,item\n"One, two",100\n  Ünï\tcode ,101\nElsewhere,7\n')
     with pytest.warns(UserWarning, match=r"no title for items 102, 103, 104, 105, 106 and 113 more: shown by id\."):
-        titles = read_titles(path, result)
+        titles = read_titles(path, result.item_ids)
     assert titles[:3] == ["One, two", "Ünï code", "102"]
 
 
@@ -56,4 +56,4 @@ def test_bad_titles_are_refused(
     if content is not None:
         write(path, content)
     with pytest.raises(DataError, match=message):
-        read_titles(path, result)
+        read_titles(path, result.item_ids)

@@ -124,3 +124,9 @@ def test_open_nothing(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "absent"):
         with pytest.raises(RunFolderError, match=r"no config\.toml"):
             fedrecgel.open(path)
+
+
+def test_a_result_is_one_short_line(result: Result) -> None:
+    shown = ", ".join(f"{name} {100 * result.metrics[name]:.2f}" for name in ("HR@10", "NDCG@10"))
+    assert repr(result).endswith(f"seed 0, {result.summary['rounds']} rounds: {shown}>")
+    assert len(repr(result)) < 120

@@ -5,10 +5,12 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from fedrecgel.cli.common import writable
+from fedrecgel.cli.common import warnings_as_sentences, writable
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
+
+    from fedrecgel.runs.result import Result
 
     Subparsers = _SubParsersAction[ArgumentParser]
 
@@ -36,22 +38,30 @@ def add_model_options(parser: ArgumentParser) -> None:
         default="float32",
         help="bits of item tables; int8 is a quarter of the size (default float32)",
     )
-    parser.add_argument("--titles", metavar="FILE", help="a table with columns item and title")
+    parser.add_argument(
+        "--titles", metavar="FILE", help=".csv or .parquet with columns item and title; else those of the run"
+    )
+
+
+def open_titled(args: Namespace) -> Result:
+    """The run, with titles from a file where one is given."""
+    from fedrecgel.runs.result import open_run  # here, because it imports torch
+
+    with warnings_as_sentences():
+        run = open_run(args.folder)
+        return run if args.titles is None else run.with_titles(args.titles)
 
 
 def run_export(args: Namespace) -> int:
     """Write the folder and say what is in it."""
     folder = writable(args.output, "-o")
     from fedrecgel.export.bundle import write_bundle, write_onnx, write_web  # here, because they import torch
-    from fedrecgel.export.titles import titles_for
-    from fedrecgel.runs.result import open_run
 
-    run = open_run(args.folder)
-    titles = titles_for(run, args.titles)
+    run = open_titled(args)
     if args.format == "onnx":
-        written = write_onnx(run, folder, titles)
+        written = write_onnx(run, folder, run.item_titles)
     else:
-        written = (write_web if args.format == "web" else write_bundle)(run, folder, titles, args.precision)
+        written = (write_web if args.format == "web" else write_bundle)(run, folder, run.item_titles, args.precision)
     for name, size in sorted(written.files.items(), key=lambda entry: -entry[1]):
         print(f"{size / 1e3:>12,.1f} kB  {name}")
     whole = f"{written.n_bytes / 1e6:.2f} MB in {len(written.files)} files"

@@ -7,8 +7,10 @@ import os
 import sys
 import traceback
 from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
+from typing import Any
 
 from fedrecgel.cli.common import INTERRUPTED
 from fedrecgel.cli.terminal import plain_output
@@ -20,6 +22,7 @@ COMMANDS = {
     "recommend": "what a finished run recommends",
     "export": "a bundle, ONNX scorer or page of a finished run",
     "serve": "a page that recommends in the browser",
+    "forget": "remove a user from a finished run",
     "experiment": "repeat the paper's experiments",
     "report": "a page, tables and figures of experiments",
     "data": "list, inspect, audit, fetch and deal out data sets",
@@ -41,9 +44,23 @@ first steps:
 """
 
 
+class Parser(argparse.ArgumentParser):
+    """One that refuses an unknown option itself, with the usage of the command it was given to."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """All words, or an error that names the nearest option."""
+        found, unknown_words = super().parse_known_args(args, namespace)
+        if unknown_words:
+            word = unknown_words[0]
+            near = get_close_matches(word.partition("=")[0], self._option_string_actions, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown_words)}.{hint}")
+        return found, unknown_words
+
+
 def parser(complete: Collection[str] = COMMANDS.keys()) -> argparse.ArgumentParser:
     """All commands; only those in `complete` get their options, for which their modules, and torch, are imported."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="fedrecgel",
         description="Federated recommendation: recommenders trained while every user's clicks stay on the device.",
         epilog=EPILOG,
@@ -70,6 +87,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     debug = "--debug" in words  # anywhere on the line, so it is taken out before parsing
     words = [word for word in words if word != "--debug"]
     try:
+        if not words:
+            parser([]).print_help()
+            return 0
         args = parser(_command(words)).parse_args(words)
         code: int = args.run(args)
     except FedrecgelError as error:

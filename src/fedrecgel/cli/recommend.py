@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrecgel.cli.common import INTERRUPTED, warnings_as_sentences
-from fedrecgel.errors import ConfigError
+from fedrecgel.errors import ConfigError, RunFolderError, StorageError
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -38,7 +39,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("-k", type=int, default=10, metavar="N", help="items per user (default 10)")
     parser.add_argument("--among", metavar="FILE", help="recommend items of this list only")
     parser.add_argument("--exclude", metavar="FILE", help="recommend no item of this list")
-    parser.add_argument("--titles", metavar="FILE", help=".csv or .parquet with columns item and title")
+    parser.add_argument("--titles", metavar="FILE", help=".csv or .parquet with columns item and title, kept in RUN")
     parser.add_argument("--json", action="store_true", help="with --user or --history: print one JSON document")
     parser.add_argument(
         "-o", dest="output", metavar="FILE", help="with --all: .parquet or .csv with columns user, rank, item, score"
@@ -57,14 +58,21 @@ def run_recommend(args: Namespace) -> int:
     from fedrecgel.runs.choice import read_items  # here, because it imports torch
     from fedrecgel.runs.recommend import check_table_path, user_number
     from fedrecgel.runs.result import open_run
+    from fedrecgel.runs.rewrite import keep_titles, settle
 
     if args.all:
         check_table_path(Path(args.output))
     lists = {name: read_items(path) for name in ("among", "exclude") if (path := getattr(args, name)) is not None}
     with warnings_as_sentences():
+        if args.titles is not None:
+            settle(args.folder)
         result = open_run(args.folder)
         if args.titles is not None:
             result = result.with_titles(args.titles)
+            try:
+                keep_titles(args.folder, result)
+            except (RunFolderError, StorageError) as error:
+                warnings.warn(f"The titles are not kept: {error}", stacklevel=1)
         if args.all:
             return _write_all(result, Path(args.output), args.k, lists)
         if args.history is not None:

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from fedrecgel.cli.common import INTERRUPTED
-from fedrecgel.cli.export import add_model_options
+from fedrecgel.cli.export import add_model_options, open_titled
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -35,12 +35,10 @@ def run_serve(args: Namespace) -> int:
     """Export into a temporary folder and serve it until Ctrl-C."""
     from fedrecgel.export.bundle import write_web  # here, because they import torch
     from fedrecgel.export.server import PageServer
-    from fedrecgel.export.titles import titles_for
-    from fedrecgel.runs.result import open_run
 
-    run = open_run(args.folder)
+    run = open_titled(args)
     with TemporaryDirectory(prefix="fedrecgel-") as room:
-        write_web(run, Path(room) / "page", titles_for(run, args.titles), args.precision)
+        write_web(run, Path(room) / "page", run.item_titles, args.precision)
         with PageServer(Path(room) / "page", args.port) as server:
             print(f"The page is at {server.address}. Stop with Ctrl-C.", flush=True)
             try:

@@ -13,18 +13,28 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from fedrecgel.channels.registry import CHANNELS
-from fedrecgel.cli.common import INTERRUPTED, add_columns_option, add_set_option, config_of, describe_fields, writable
+from fedrecgel.cli.common import (
+    INTERRUPTED,
+    add_columns_option,
+    add_set_option,
+    config_of,
+    describe_fields,
+    warnings_as_sentences,
+    writable,
+)
 from fedrecgel.cli.progress import Progress
 from fedrecgel.cli.table import result_table
 from fedrecgel.data.load import NAMES
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import METHODS
 from fedrecgel.report.event_log import EventLog
+from fedrecgel.runs.choice import read_titles
 from fedrecgel.runs.config import Config, section_types
 from fedrecgel.runs.continued import find_start, folder_of
 from fedrecgel.runs.flower import train_on_flower
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.result import open_run
+from fedrecgel.runs.rewrite import keep_titles
 from fedrecgel.runs.training import Interrupted, Line, load_split, train_config
 
 if TYPE_CHECKING:
@@ -60,6 +70,9 @@ def add_parser(subparsers: Subparsers) -> None:
     )
     parser.add_argument(
         "--from", dest="start", metavar="RUN", help="go on from this finished run, with its settings; --dataset NEW"
+    )
+    parser.add_argument(
+        "--titles", metavar="FILE", help=".csv or .parquet with columns item and title, kept in the run"
     )
     add_set_option(parser)
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run, to the same bits")
@@ -108,6 +121,9 @@ def run_train(args: Namespace) -> int:
         for sentence in split.interactions.assumed:
             progress.say(sentence)
         progress.start(split)
+        if args.titles is not None:
+            with warnings_as_sentences():
+                read_titles(args.titles, split.interactions.item_ids)  # before anything is trained
     local = partial(train_config, start=earlier, say=progress.say)
     start = local if config.run.engine == "local" else train_on_flower
     with _stop_on_interrupt(progress) as should_stop, progress, events or nullcontext():
@@ -118,6 +134,9 @@ def run_train(args: Namespace) -> int:
             progress.close()
             progress.say(f"Stopped after round {stopped.rounds}. Continue with the same command and --resume.")
             return INTERRUPTED
+    if args.titles is not None and result is not None:
+        with warnings_as_sentences():
+            keep_titles(folder.path, result.with_titles(args.titles))
     if result is None:
         progress.say(f"Finished. Results are on the server, in {folder.path.resolve()}")
         return 0

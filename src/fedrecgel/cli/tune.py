@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from fedrecgel.cli.common import INTERRUPTED, writable
+from fedrecgel.cli.common import INTERRUPTED, add_columns_option, writable
 from fedrecgel.cli.progress import describe_loss
 from fedrecgel.errors import ConfigError
 from fedrecgel.runs.config import Config
@@ -50,6 +51,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("config", metavar="CONFIG.toml", help="settings and, if wanted, a table [search]")
     parser.add_argument("--trials", type=int, default=TRIALS, metavar="N", help=f"trials in all (default {TRIALS})")
     parser.add_argument("--out", metavar="DIR", help="folder (default runs/tune-<dataset>-<method>-s<seed>)")
+    add_columns_option(parser)
     parser.set_defaults(run=run_tune)
 
 
@@ -58,6 +60,8 @@ def run_tune(args: Namespace) -> int:
     if args.trials < 1:
         raise ConfigError(f"--trials should be at least 1. Found {args.trials}.")
     config, space = read_search(Path(args.config))
+    if args.columns is not None:
+        config = replace(config, data=replace(config.data, columns=args.columns))
     config = for_search(config)
     folder = SearchFolder(writable(args.out or Path("runs") / f"tune-{config.default_out.name}"))
     done = folder.claim(config, space)

@@ -46,7 +46,9 @@ class PageServer(ThreadingHTTPServer):
         try:
             super().__init__((LOOPBACK, port), _Handler)
         except (OSError, OverflowError) as error:
-            raise ConfigError(f"--port should be free. Found {port}: {error}. Choose another, or 0 for any.") from error
+            raise ConfigError(
+                f"--port should be free. Found {port}: {str(error).rstrip('.')}. Choose another, or 0 for any."
+            ) from error
 
     @property
     def address(self) -> str:

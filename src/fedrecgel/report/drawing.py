@@ -103,7 +103,7 @@ def _steps(content: Steps, figure: Figure) -> None:
     left = figure.subplots()
     right = left.twinx() if content.right is not None else left
     right.grid(visible=right is left)
-    places, few = range(len(content.values)), len(content.lines) <= 2  # told apart by the colours of their axes
+    places, one_axis = range(len(content.values)), content.right is None  # two have the colours of their lines
     for line in content.lines:
         axes, colour = right if line.right else left, COLOURS[line.colour]
         style = "s--" if line.right else "o-"
@@ -112,10 +112,10 @@ def _steps(content: Steps, figure: Figure) -> None:
             axes.fill_between(places, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
         if line.popularity is not None:
             axes.axhline(line.popularity, color=colour, linestyle=":", linewidth=1)
-        axes.set_ylabel((content.right or "") if line.right else content.left, color=colour if few else None)
+        axes.set_ylabel((content.right or "") if line.right else content.left, color="black" if one_axis else colour)
     names = [value if isinstance(value, str) else f"{value:g}" for value in content.values]
     left.set(xticks=places, xticklabels=names, xlabel=content.bottom)
-    if not few:
+    if one_axis:
         left.legend(fontsize=7)
     if any(line.popularity is not None for line in content.lines):
         left.set_title("dotted: popularity", fontsize=7, color=REFERENCE)

@@ -97,8 +97,8 @@ def read_items(path: str | Path) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def read_titles(path: str | Path, result: Result) -> list[str]:
-    """The title of each item of a run, from a .csv or .parquet file with columns `item` and `title`.
+def read_titles(path: str | Path, items: Sequence[int | str]) -> list[str]:
+    """The title of each item of a run, by their ids, from a .csv or .parquet file with columns `item` and `title`.
 
     Titles of other items are ignored. Warns if items are left without one: their ids stand in its place.
 
@@ -108,16 +108,16 @@ def read_titles(path: str | Path, result: Result) -> list[str]:
     path = Path(path).expanduser()
     check_file(path)
     titles = {item: " ".join(title.split()) for item, title in _columns(path, ("item", "title"))}
-    found = [titles.get(str(name)) or "" for name in result.item_ids]
-    missing = [name for name, title in zip([*result.item_ids], found, strict=True) if not title]
+    found = [titles.get(str(name)) or "" for name in items]
+    missing = [name for name, title in zip(items, found, strict=True) if not title]
     if len(missing) == len(found):
         raise DataError(
             f"{path} should have titles for items of the run. Found {len(titles):,} titles for other items: the run "
-            f"has {some(result.item_ids)}."
+            f"has {some(items)}."
         )
     if missing:
         warnings.warn(f"{path} has no title for {some(missing)}: shown by id.", stacklevel=2)
-    return [title or str(name) for name, title in zip([*result.item_ids], found, strict=True)]
+    return [title or str(name) for name, title in zip(items, found, strict=True)]
 
 
 def _columns(path: Path, roles: Sequence[str]) -> list[tuple[str, ...]]:

@@ -32,8 +32,8 @@ from fedrecgel.tensors import Ids, Tensors
 
 IN_MEMORY = "(a result in memory)"
 """Stands for the folder of a run that has none."""
-SMALL = (300, 400)
-"""Clients and items of a problem in which a tensor's axes are found; larger than any vector."""
+SMALL_SIZES = ((300, 400), (301, 400), (300, 401))
+"""Clients and items of problems in which a tensor's axes are found; larger than any vector."""
 NAMED = 100
 """Missing users and items that the summary names."""
 
@@ -137,8 +137,7 @@ class Continued:
         """The server before the first round: what was learnt, and rows of new items as they are initialised."""
         if self.method.rounds is not None:
             return initial
-        small = (self._small(clients, items) for clients, items in _sizes())
-        axes = _axes(*(self.method.init_server(problem, self.draws).shared for problem in small))
+        axes = axes_of([self.method.init_server(problem, self.draws).shared for problem in self._small()])
         old = self.run.shared
         if old.keys() != initial.shared.keys():
             raise ConfigError(
@@ -165,9 +164,8 @@ class Continued:
                 f"The private parts in '{self.folder}' should be {', '.join(sorted(names | {*fresh.tables}))} at these "
                 f"settings. Found {', '.join(sorted({*old.tensors, *old.tables}))}. Take the settings of that run."
             )
-        small = (self._small(clients, items) for clients, items in _sizes())
-        each = [self.method.init_clients(problem, torch.arange(1), self.draws) for problem in small]
-        axes = _axes(*({name: state[name][0] for name in names} for state in each))
+        each = [self.method.init_clients(problem, torch.arange(1), self.draws) for problem in self._small()]
+        axes = axes_of([{name: state[name][0] for name in names} for state in each])
         everyone = torch.from_numpy(self.users.new)
         tensors = {}
         for name in names:
@@ -178,8 +176,8 @@ class Continued:
                 tensors[name] = torch.stack([self._carry(name, own, fresh[name][0], axes[name]) for own in old[name]])
         return everyone, State(tensors, {name: self._table(name, old, fresh) for name in fresh.tables})
 
-    def _small(self, n_clients: int, n_items: int) -> Problem:
-        return replace(self.problem, n_clients=n_clients, n_items=n_items)
+    def _small(self) -> list[Problem]:
+        return [replace(self.problem, n_clients=clients, n_items=items) for clients, items in SMALL_SIZES]
 
     def _carry(self, name: str, old: Tensor, fresh: Tensor, axes: tuple[int | None, ...]) -> Tensor:
         """A tensor with the rows of all that is known put in."""
@@ -305,13 +303,9 @@ class Continued:
         return found
 
 
-def _sizes() -> list[tuple[int, int]]:
-    clients, items = SMALL
-    return [(clients, items), (clients + 1, items), (clients, items + 1)]
-
-
-def _axes(base: Tensors, more_clients: Tensors, more_items: Tensors) -> dict[str, tuple[int | None, ...]]:
-    """For each axis of each tensor: 0 if clients are along it, 1 if items are, else None."""
+def axes_of(found: Sequence[Tensors]) -> dict[str, tuple[int | None, ...]]:
+    """For each axis of tensors in problems of `SMALL_SIZES`: 0 if clients are along it, 1 if items are, else None."""
+    base, more_clients, more_items = found
 
     def kind(sizes: tuple[int, int, int]) -> int | None:
         here, clients, items = sizes

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from fedrecgel.errors import FedrecgelError, RunFolderError, StorageError
-from fedrecgel.runs.seal import checksum, history_text, read_line, sealed, unseal
+from fedrecgel.runs.seal import FORMAT, checksum, history_text, read_line, sealed, unseal
 from fedrecgel.runs.settings import Settings, difference, read_settings, settings_mark
 from fedrecgel.storage import TEMPORARY, UNREADABLE, lock_folder, read_bytes, remove, write_text
 
@@ -69,6 +69,11 @@ class RunFolder:
     def checkpoint(self) -> Path:
         """What resuming needs."""
         return self.path / "checkpoint" / "state.safetensors"
+
+    @property
+    def rewritten(self) -> Path:
+        """Where the files of a run that is changed are until all of them are written."""
+        return self.path / ".rewritten"
 
     def best(self, round: int) -> Path:
         """The model of the selected round, until the run ends."""
@@ -188,7 +193,7 @@ class RunFolder:
         text = history_text(history)
         write_text(self.metrics, text)  # lines were added without waiting for the disk
         files = {self.config.name: settings_mark(settings), self.metrics.name: checksum(text.encode()), **files}
-        write_text(self.summary, sealed(summary, files))
+        write_text(self.summary, sealed({"format": FORMAT, **summary}, files))
 
     def read_summary(self) -> dict[str, Any]:
         """The summary of a finished run."""
@@ -215,12 +220,17 @@ class RunFolder:
         """
         if not self.config.exists():
             raise RunFolderError(f"'{self.path}' should be a run folder. It has no config.toml.")
+        if RunFolder(self.rewritten).summary.exists():
+            raise RunFolderError(
+                f"'{self.path}' was being changed, by `fedrecgel forget` or for titles, and that was stopped. Run the "
+                f"same command again."
+            )
         summary, files = self._unseal()
         settings = read_settings(self.config)
         if files is None:
             warnings.warn(
-                f"'{self.path}' was written by an earlier version, without checksums. It is read as it is; damage to "
-                f"its files would not be noticed.",
+                f"'{self.path}' was written by an earlier version (format 1), without checksums. It is read as it is; "
+                f"damage to its files would not be noticed.",
                 stacklevel=3,
             )
         elif files.get(self.config.name) != settings_mark(settings):

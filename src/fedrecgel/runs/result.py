@@ -52,6 +52,14 @@ class Result:
     item_titles: list[str] | None = None
     """What people call each item."""
 
+    def __repr__(self) -> str:
+        """One line: a model of millions of numbers is no text."""
+        said = self.summary
+        shown = {name: value for name, value in self.metrics.items() if name.endswith("@10")}
+        numbers = ", ".join(f"{name} {100 * value:.2f}" for name, value in shown.items()) or "nothing measured"
+        name = method_label(said["method"])
+        return f"<Result of {name} on {said['dataset']}, seed {said['seed']}, {said['rounds']} rounds: {numbers}>"
+
     @property
     def metrics(self) -> dict[str, float]:
         """HR@K, NDCG@K and MRR against the candidates."""
@@ -98,7 +106,7 @@ class Result:
         Raises:
             DataError: it cannot be read, or has titles for other items only.
         """
-        return replace(self, item_titles=read_titles(path, self))
+        return replace(self, item_titles=read_titles(path, self.item_ids))
 
     def fold_in(self, items: Items) -> FoldedIn:
         """A user who never took part, with this history, oldest item first.

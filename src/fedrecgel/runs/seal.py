@@ -13,8 +13,11 @@ from typing import Any
 
 import msgspec
 
+from fedrecgel.errors import RunFolderError
 from fedrecgel.evaluation.metrics import is_metric
 
+FORMAT = 2
+"""What summary.json calls the arrangement of a run folder: 1 has no checksums, 2 did not always say so."""
 SEAL = "seal"
 """Key of the seal in summary.json."""
 Metrics = dict[str, float]
@@ -139,8 +142,14 @@ def unseal(text: bytes) -> tuple[dict[str, Any], Mapping[str, str] | None]:
     Raises:
         ValueError: it is no JSON, or its own checksum is another.
         msgspec.ValidationError: it is something else.
+        RunFolderError: it is of a later version.
     """
     summary: dict[str, Any] = msgspec.convert(json.loads(text), dict[str, Any])
+    if (found := msgspec.convert(summary.get("format", FORMAT), int)) > FORMAT:
+        raise RunFolderError(
+            f"This run folder has format {found}, of a later version of fedrecgel; this one reads up to {FORMAT}. "
+            f"Update fedrecgel."
+        )
     files = None
     if SEAL in summary or "run" in summary:  # a run has had its name as long as there have been seals
         seal = msgspec.convert(summary.pop(SEAL, None), Seal)
