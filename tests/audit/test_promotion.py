@@ -17,10 +17,12 @@ def test_malicious_clients_push_their_item_and_limits_bind_them() -> None:
 
 
 def test_limits_lie_in_the_middle_of_what_is_sent() -> None:
-    limits = usual_limits(scene_of("fedmf"))
+    scene = scene_of("fedmf")
+    first, limits = (usual_limits(scene, after) for after in (0, 10))
+    assert first.row_limit is not None
     assert limits.row_limit is not None
     assert limits.client_limit is not None
-    assert 0 < limits.row_limit < limits.client_limit
+    assert 0 < first.row_limit < limits.row_limit < limits.client_limit, "vectors start short, and so do gradients"
     assert limits.max_norm == GateSettings().max_norm
 
 

@@ -111,13 +111,20 @@ def promotable(scene: Scene) -> bool:
     return scene.method.samples_negatives and bool(tables) and set(tables) <= scene.method.leaves_device()
 
 
-def usual_limits(scene: Scene) -> GateSettings:
-    """Limits at the middle of what honest clients send in the first round: of longest rows, and of whole uploads."""
-    engine, server = scene.engine(Plain()), scene.first_server()
+def usual_limits(scene: Scene, after: int = 0) -> GateSettings:
+    """Limits at the middle of what honest clients send after so many rounds: of longest rows, and of whole uploads.
+
+    In the first round limits are tightest. A server with Adam learns with them as well; one without, whose gradients
+    start short, hardly does.
+    """
+    engine, server, draws = scene.engine(Plain()), scene.first_server(), Draws(scene.config.run.seed)
+    for t in range(after):
+        cohort = scene.method.cohort(server, engine.population(), t, draws)
+        server = scene.method.server_update(server, engine.train(server, cohort, t).inbox, t, draws)
     clients = scene.some_clients(ASKED)
-    setup = RoundSetup(0, clients, scene.split.n_items, scene.method.server_needs)
+    setup = RoundSetup(after, clients, scene.split.n_items, scene.method.server_needs)
     tap = Wiretap(engine.devices, Plain().server(), setup)
-    engine.train_with(scene.method.broadcast(server, clients), clients, 0, tap)
+    engine.train_with(scene.method.broadcast(server, clients), clients, after, tap)
     rows = torch.cat([row_lengths(upload).max(1).values for upload in tap.heard])
     whole = torch.cat([upload_lengths(upload) for upload in tap.heard])
     middle, all_of_it = float(rows.median()), float(whole.median())
