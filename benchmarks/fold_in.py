@@ -1,6 +1,6 @@
 """How well users are served who took no part in training, beside the same users trained normally.
 
-    python benchmarks/fold_in.py RECORDS.jsonl [--runs DIR] [--datasets A,B] [--methods A,B] [--seeds N]
+    python benchmarks/fold_in.py benchmarks/fold_in.jsonl [--runs DIR] [--datasets A,B] [--methods A,B] [--seeds N]
 
 A tenth of the users is kept out of training, then folded in with their own rows; a second run trains with them. Both
 rank their held-out items among the same candidates; so does popularity, counted without them. Each line of RECORDS
