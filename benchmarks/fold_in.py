@@ -1,6 +1,7 @@
 """How well users are served who took no part in training, beside the same users trained normally.
 
-    python benchmarks/fold_in.py benchmarks/fold_in.jsonl [--runs DIR] [--datasets A,B] [--methods A,B] [--seeds N] [--rounds N]
+    python benchmarks/fold_in.py benchmarks/fold_in.jsonl [--runs DIR] [--datasets A,B] [--methods A,B] [--seeds N]
+                                                           [--rounds N]
 
 A tenth of the users is kept out of training, then folded in with their own rows; a second run trains with them. Both
 rank their held-out items among the same candidates; so does popularity, counted without them. Each line of RECORDS
@@ -87,7 +88,8 @@ def measure(dataset: str, method: str, seed: int, rounds: int | None, runs: Path
     out, part = keep_out(split, seed)
     name = f"{dataset}-{method}-s{seed}"
     run, whole = (
-        trained(method, rows, seed, rounds, runs / f"{name}-{kind}") for kind, rows in (("without", part), ("with", split))
+        trained(method, rows, seed, rounds, runs / f"{name}-{kind}")
+        for kind, rows in (("without", part), ("with", split))
     )
     rows, items = split.train.of(out), np.concatenate([split.test[out, None], split.candidates[out]], 1)
     shown = torch.from_numpy(items.astype(np.int64))
