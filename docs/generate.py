@@ -5,9 +5,11 @@ Run `python docs/generate.py` after a change of settings, methods or results. `t
 
 from __future__ import annotations
 
+import json
 from dataclasses import MISSING, fields
 from itertools import takewhile
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from fedrecgel.cli.common import field_docs
@@ -94,9 +96,31 @@ def overview_text() -> str:
     return "\n".join(takewhile(lambda line: line.startswith("|"), lines))
 
 
+def fold_in_text() -> str:
+    """Newcomers beside the same users trained, from the records of benchmarks/fold_in.py, as a Markdown table."""
+    lines = (ROOT / "benchmarks" / "fold_in.jsonl").read_text(encoding="utf-8").splitlines()
+    cells: dict[tuple[str, str], list[Any]] = {}
+    for line in map(json.loads, lines):
+        cells.setdefault((line["dataset"], line["method"]), []).append(line)
+    rows = [
+        "| data set | method | seeds | folded in | trained | popularity | ms, median | ms, longest | its items |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for (dataset, method), found in cells.items():
+        scores = " | ".join(
+            "/".join(f"{100 * fmean(line[who][name] for line in found):.2f}" for name in ("HR@10", "NDCG@10"))
+            for who in ("folded_in", "trained", "popularity")
+        )
+        times = " | ".join(f"{max(line[name] for line in found):.1f}" for name in ("ms_median", "ms_longest"))
+        longest = max(line["longest"] for line in found)
+        rows.append(f"| {dataset} | {method} | {len(found)} | {scores} | {times} | {longest} |")
+    return "\n".join(rows)
+
+
 PAGES = {
     ROOT / "README.md": ("overview", overview_text),
     ROOT / "docs" / "config.md": ("settings", settings_text),
+    ROOT / "docs" / "use.md": ("fold-in", fold_in_text),
     ROOT / "docs" / "methods" / "index.md": ("methods", methods_text),
 }
 """Generated pages: the mark around the generated part, and what writes it."""

@@ -94,10 +94,13 @@ def test_nodes_add_the_noise_of_a_budget_and_none_to_losses_and_metrics(tmp_path
     """The multiplier follows from the budget on every node; without noise and limits the run is that of plain."""
     pytest.importorskip("dp_accounting")
     silent = {"noise_multiplier": 0.0, "clip": float("inf"), "epsilon": float("inf")}
-    runs = {"plain": ("plain", {}), "silent": ("secagg+dp", silent), "noisy": ("secagg+dp", {"clip": 0.5})}
+    runs: dict[str, tuple[str, dict[str, Any]]] = {
+        "plain": ("plain", {}),
+        "silent": ("secagg+dp", {"dp": silent}),
+        "noisy": ("secagg+dp", {"dp": {"clip": 0.5}}),
+    }
     plain, quiet, noisy = (
-        served(config(channel, **({"dp": dp} if dp else {})), SPLIT, tmp_path / name)
-        for name, (channel, dp) in runs.items()
+        served(config(channel, **sections), SPLIT, tmp_path / name) for name, (channel, sections) in runs.items()
     )
     same(quiet.shared, plain.shared, 30 * 2.0**-40)
     assert quiet.metrics == pytest.approx(plain.metrics, abs=2.0**-24)
