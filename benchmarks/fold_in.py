@@ -1,6 +1,7 @@
 """How well users are served who took no part in training, beside the same users trained normally.
 
     python benchmarks/fold_in.py benchmarks/fold_in.jsonl [--runs DIR] [--datasets A,B] [--methods A,B] [--seeds N]
+                                                           [--rounds N]
 
 A tenth of the users is kept out of training, then folded in with their own rows; a second run trains with them. Both
 rank their held-out items among the same candidates; so does popularity, counted without them. Each line of RECORDS
@@ -73,21 +74,22 @@ def keep_out(split: Split, seed: int) -> tuple[Users, Split]:
     return out, without
 
 
-def trained(method: str, split: Split, seed: int, folder: Path) -> Result:
+def trained(method: str, split: Split, seed: int, rounds: int | None, folder: Path) -> Result:
     """A finished run, from its folder as far as it is there."""
     place = RunFolder(folder)
     if place.summary.exists():
         return fr.open(folder)
-    return fr.train(method, split, seed=seed, out=folder, resume=place.config.exists(), **SETTINGS)
+    return fr.train(method, split, rounds=rounds, seed=seed, out=folder, resume=place.config.exists(), **SETTINGS)
 
 
-def measure(dataset: str, method: str, seed: int, runs: Path) -> dict[str, object]:
+def measure(dataset: str, method: str, seed: int, rounds: int | None, runs: Path) -> dict[str, object]:
     """One line."""
     split = fr.load(dataset).split(seed=seed)
     out, part = keep_out(split, seed)
     name = f"{dataset}-{method}-s{seed}"
     run, whole = (
-        trained(method, rows, seed, runs / f"{name}-{kind}") for kind, rows in (("without", part), ("with", split))
+        trained(method, rows, seed, rounds, runs / f"{name}-{kind}")
+        for kind, rows in (("without", part), ("with", split))
     )
     rows, items = split.train.of(out), np.concatenate([split.test[out, None], split.candidates[out]], 1)
     shown = torch.from_numpy(items.astype(np.int64))
@@ -139,6 +141,7 @@ def main() -> None:
     parser.add_argument("--datasets", default=",".join(DATASETS), metavar="A,B")
     parser.add_argument("--methods", default=",".join(METHODS), metavar="A,B")
     parser.add_argument("--seeds", type=int, default=3, metavar="N")
+    parser.add_argument("--rounds", type=int, metavar="N", help="of every run (default: as many as usual)")
     args = parser.parse_args()
     torch.set_num_threads(1)
     lines = args.records.read_text(encoding="utf-8").splitlines() if args.records.exists() else []
@@ -149,7 +152,7 @@ def main() -> None:
                 for method in args.methods.split(","):
                     if (dataset, method, seed) in done:
                         continue
-                    line = json.dumps(measure(dataset, method, seed, args.runs or Path(room)))
+                    line = json.dumps(measure(dataset, method, seed, args.rounds, args.runs or Path(room)))
                     print(line, flush=True)
                     with args.records.open("a", encoding="utf-8") as file:
                         file.write(line + "\n")

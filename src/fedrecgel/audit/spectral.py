@@ -8,9 +8,13 @@ guess to beat.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from fedrecgel.audit.guesses import Finding, Histories, judge
 from fedrecgel.audit.inference import MOST_COHORTS, WATCHED
@@ -37,21 +41,35 @@ def attack_spectra(scene: Scene, n: int) -> Finding:
             own = histories.of(client)
             known = int(seeds.choice(sorted(own)))
             truth.append(own)
-            guesses.append(_beside(known, pairs.get(known, {}), histories, client))
+            guesses.append(_beside(known, pairs.beside(known), histories, client))
             common.append(_beside(known, _others(histories, client, known), histories, client))
     return judge(guesses, common, truth)
 
 
-def recover_pairs(counts: Tensors, spectrum: Tensors, basis: torch.Tensor) -> dict[int, dict[int, float]]:
-    """For every item of the cohort, how strongly others go with it: S from Z = S Q on the items that occur."""
+@dataclass(frozen=True)
+class Pairs:
+    """How strongly items of a cohort go with each other: S = left rightᵀ, never built as a whole."""
+
+    items: list[int]
+    left: Float[Tensor, "m k"]
+    right: Float[Tensor, "m k"]
+
+    def beside(self, item: int) -> dict[int, float]:
+        """All items of the cohort by how strongly they go with this one; empty if it does not occur."""
+        if item not in self.items:
+            return {}
+        at = self.items.index(item)
+        both = self.left @ self.right[at] + self.right @ self.left[at]
+        return dict(zip(self.items, (both.abs() / 2).tolist(), strict=True))
+
+
+def recover_pairs(counts: Tensors, spectrum: Tensors, basis: Tensor) -> Pairs:
+    """S from Z = S Q on the items that occur: min ‖S Q - Z‖ with a small ridge is Z (QᵀQ + λ I)⁻¹ Qᵀ."""
     support = (counts["counts"].sum(1) > 0.5).nonzero()[:, 0]
     z, q = spectrum["spectrum"][support].double(), basis[support].double()
-    gram = q @ q.mT
+    gram = q.mT @ q
     gram.diagonal().add_(RIDGE * float(torch.linalg.matrix_norm(gram, 2)))
-    found = torch.linalg.solve(gram, q @ z.mT).mT  # min ‖S Q - Z‖
-    strength = (found + found.mT).abs() / 2
-    items = support.tolist()
-    return {item: dict(zip(items, row, strict=True)) for item, row in zip(items, strength.tolist(), strict=True)}
+    return Pairs(support.tolist(), torch.linalg.solve(gram, z.mT).mT, q)
 
 
 def _beside(known: int, strength: dict[int, float], histories: Histories, client: int) -> set[int]:
