@@ -211,6 +211,8 @@ def test_plain_uploads_are_the_history() -> None:
 def test_a_sum_must_cover_far_more_clients_than_the_rank() -> None:
     assert Spectra().smallest_cohort == 1024
     assert Spectra(rank=16).smallest_cohort == 1000
+    assert Spectra().smallest_sum == 7680
+    assert Spectra(rank=16).smallest_sum == 1000
 
 
 def test_pairs_of_many_items_are_hashed() -> None:

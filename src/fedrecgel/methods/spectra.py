@@ -47,6 +47,8 @@ LARGEST, CELLS = 30_000, 1 << 22
 """Items of which all pairs are kept, 4 n² bytes; of more, pairs are hashed into about so many cells."""
 LEAST_COHORT = 1000
 """Clients that a sum must cover, however small the rank is."""
+HIDING_COHORT = 30
+"""Clients for each number of the rank from which on the audit's attack on sums of S1 gains nothing (docs/privacy.md)."""
 
 
 class Stage(Enum):
@@ -143,6 +145,11 @@ class Spectra(fed.Method):
     def smallest_cohort(self) -> int:
         """Clients a sum must cover to hide each: sums of S1 over fewer than k give their co-occurrences away."""
         return max(4 * self.rank, LEAST_COHORT)
+
+    @property
+    def smallest_sum(self) -> int:
+        """Far more than that, where histories are short: the audit found Amazon-Video's users at 16 k, not at 31 k."""
+        return max(HIDING_COHORT * self.rank, self.smallest_cohort)
 
     @property
     def magnitude(self) -> float:
