@@ -48,7 +48,7 @@ LARGEST, CELLS = 30_000, 1 << 22
 LEAST_COHORT = 1000
 """Clients that a sum must cover, however small the rank is."""
 HIDING_COHORT = 30
-"""Clients for each number of the rank from which on the audit's attack on sums of S1 gains nothing (docs/privacy.md)."""
+"""Clients for each number of the rank, from which on the attack of docs/privacy.md on sums of S1 gains nothing."""
 
 
 class Stage(Enum):
