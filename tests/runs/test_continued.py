@@ -67,7 +67,8 @@ def test_what_is_known_is_kept_and_the_rest_is_as_the_method_begins(name: str) -
     initial = method.init_server(problem, draws)
     found, (ids, private) = continued.shared(initial), continued.private()
     assert found.kept.keys() == initial.kept.keys()
-    item = [earlier.item_ids.index(name) if name in earlier.item_ids else None for name in NEW.item_ids]
+    known = {name: number for number, name in enumerate(earlier.item_ids)}
+    item = [known.get(name) for name in NEW.item_ids]
     assert None in item
     for key, value in found.shared.items():
         if value.shape[:1] != (split.n_items,):
