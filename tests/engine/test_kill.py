@@ -14,8 +14,8 @@ import torch
 
 from fedrecgel.storage import read_tensors
 
-KILLS = int(os.environ.get("FEDRECGEL_KILLS", "4"))
-SETTINGS = ["--rounds", "40", "--quiet", "--set", "checkpoint.every=3", "--set", "evaluation.selection=test"]
+KILLS = int(os.environ.get("FEDRECGEL_KILLS", "2"))
+SETTINGS = ["--rounds", "20", "--quiet", "--set", "checkpoint.every=3", "--set", "evaluation.selection=test"]
 
 
 def command(out: Path) -> list[str]:

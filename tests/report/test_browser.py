@@ -190,7 +190,7 @@ def test_hostile_names_are_shown_and_do_nothing(
     opened = Opened(browser, tmp_path / "page.html")
     page = opened.page
     page.locator("figure[data-figure='curves'] .legend button").first.hover()
-    assert page.locator("figure[data-figure]").count() == page.locator("figure[data-drawn]").count() == 10
+    assert page.locator("figure[data-figure]").count() == page.locator("figure[data-drawn]").count() == 11
     assert page.title() == f"fedrecgel: {names['dataset']}"
     for name in names.values():
         assert page.get_by_text(name).count() > 0

@@ -42,6 +42,7 @@ OTHERS = {
     ("checkpoint", "every"): changed("checkpoint", every=3),
     ("data", "dir"): changed("data", dir="elsewhere"),
     ("local", "workers"): changed("local", workers=3),
+    ("run", "start"): changed("run", start="elsewhere"),
 }
 
 

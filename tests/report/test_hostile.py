@@ -90,7 +90,7 @@ def test_any_name_is_only_a_name(
     written = [path for path in folder.rglob("*") if path.is_file() and "results" not in path.relative_to(folder).parts]
     tables = folder / "out" / "deep" / "tables"
     assert {path.parent for path in written} == {tables, tables.parent}
-    assert len(list(tables.iterdir())) == 2 * 12 + 1
+    assert len(list(tables.iterdir())) == 2 * 14 + 1
     assert shape(folder) == cells
     shutil.rmtree(folder)
 

@@ -156,6 +156,7 @@ def unseal(text: bytes) -> tuple[dict[str, Any], Mapping[str, str] | None]:
         if _checksum(summary, seal.files) != seal.sha256:
             raise ValueError("its checksum is another, so it was changed after the run")
         files = seal.files
+    summary.pop("format", None)  # of the file, not of the run
     msgspec.convert(summary, Summary)
     return summary, files
 

@@ -20,7 +20,7 @@ from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.runs.result import open_run
 
 KILLS = int(os.environ.get("FEDRECGEL_KILLS", "1"))
-ROUNDS = 40
+ROUNDS = 20
 REPOSITORY = Path(__file__).parents[3]
 
 
