@@ -77,7 +77,7 @@ def test_a_node_is_not_started_without_tls_by_accident(tmp_path: Path, monkeypat
     settings = {"policy": tmp_path / "policy.toml", "key": tmp_path / "key", "port": 1, "retries": None}
     safe = node_command(tmp_path, "host:1", certificate=tmp_path / "ca.crt", **settings)  # type: ignore[arg-type]
     assert "--insecure" not in safe
-    assert f'shard="{tmp_path}" policy="{tmp_path / "policy.toml"}"' in safe
+    assert f'shard="{tmp_path}" policy="{tmp_path / "policy.toml"}" key="{tmp_path / "key"}"' in safe
     unsafe = node_command(tmp_path, "host:1", policy=None, certificate=None, key=None, port=None, retries=3)
     assert "--insecure" in unsafe
     assert f'shard="{tmp_path}"' in unsafe
