@@ -103,8 +103,8 @@ def fold_in_text() -> str:
     for line in map(json.loads, lines):
         cells.setdefault((line["dataset"], line["method"]), []).append(line)
     rows = [
-        "| data set | method | seeds | folded in | trained | popularity | ms, median | ms, longest | its items |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| data set | method | rounds | seeds | folded in | trained | popularity | ms, median | longest | its items |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for (dataset, method), found in cells.items():
         scores = " | ".join(
@@ -113,7 +113,8 @@ def fold_in_text() -> str:
         )
         times = " | ".join(f"{max(line[name] for line in found):.1f}" for name in ("ms_median", "ms_longest"))
         longest = max(line["longest"] for line in found)
-        rows.append(f"| {dataset} | {method} | {len(found)} | {scores} | {times} | {longest} |")
+        rounds = "/".join(sorted({str(line["rounds"]) for line in found}))
+        rows.append(f"| {dataset} | {method} | {rounds} | {len(found)} | {scores} | {times} | {longest} |")
     return "\n".join(rows)
 
 
