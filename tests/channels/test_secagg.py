@@ -129,7 +129,7 @@ def test_small_cohorts_are_refused() -> None:
         fr.train("fedmf", SPLIT, rounds=1, fraction=9.5 / 40, **by_setting)
     warned = fr.train("fedmf", SPLIT, rounds=1, fraction=0.25, **by_setting).summary["warnings"]
     assert any("secagg.min_clients = 10 is below the 50 clients" in sentence for sentence in warned)
-    with pytest.raises(PrivacyError, match=r"cohorts of at least 1,0\d\d clients.*lower method\.rank.*min_clients"):
+    with pytest.raises(PrivacyError, match=r"cohorts of at least 7,680 clients.*lower method\.rank.*min_clients"):
         fr.train("spectra", SPLIT, run={"channel": "secagg"})
     with pytest.raises(ConfigError, match=r"min_clients cannot be 2"):
         fr.train("fedmf", SPLIT, run={"channel": "secagg"}, secagg={"min_clients": 2})

@@ -61,4 +61,4 @@ def test_a_method_says_what_the_server_sees_over_each_channel(capsys: pytest.Cap
     assert seen["plain"] == "every upload"
     assert seen["secagg"] == seen["dp"] == "refused: the server needs more"
     assert main(["methods", "spectra", "--json"]) == 0
-    assert "from 1,024 clients on" in json.loads(capsys.readouterr().out)[0]["server_sees"]["secagg"]
+    assert "from 7,680 clients on" in json.loads(capsys.readouterr().out)[0]["server_sees"]["secagg"]
