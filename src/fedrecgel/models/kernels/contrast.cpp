@@ -1,7 +1,7 @@
 // The supervised contrastive term of item tables and its gradient, one client after another.
 //
 // The same mathematics as contrast.py, which is the reference. D, the size of a row, is a macro and a multiple of 16.
-// Compiled behind matrices.cpp by native.py.
+// Compiled behind matrices.cpp by compiler.py.
 
 static const int ANCHORS = 32;  // handled at once: their powers stay in the cache
 static const int TILE = 96;     // items whose powers stay in the L1 cache; eight tiles of twelve rows

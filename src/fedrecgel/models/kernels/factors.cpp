@@ -1,6 +1,6 @@
 // FedMF's walk through the examples of each client: `FedMF.walk` in methods/fedmf.py is the reference.
 //
-// D, the size of a vector, is a macro and a multiple of 16. Compiled behind matrices.cpp by native.py.
+// D, the size of a vector, is a macro and a multiple of 16. Compiled behind matrices.cpp by compiler.py.
 
 extern "C" void walk(
     int clients, int length, int n_rows, int squared, int last, const float* users /*[clients, D]*/,

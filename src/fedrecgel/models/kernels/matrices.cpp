@@ -1,7 +1,7 @@
 // Small matrix products and vector helpers, in front of neumf.cpp: plain C++17 with the vector extension of GCC.
 //
 // Sizes are multiples of 16, matrices row-major. A vector is as long as the processor's registers: GCC takes longer ones
-// through memory, which made the whole kernel thirty times slower where there is no AVX-512.
+// through memory, and then the kernel is several times slower than PyTorch.
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // NeuMF's sharpness-aware gradients for a batch of clients, one client after another with everything in the L2 cache.
 //
 // The same mathematics as neumf.py, which is the reference: names and equations there. Sizes are macros, all multiples of
-// 16. Compiled behind matrices.cpp by native.py.
+// 16. Compiled behind matrices.cpp by compiler.py.
 
 // ---- the model --------------------------------------------------------------------------------------------------
 
