@@ -28,7 +28,7 @@ from fedrecgel.evaluation.metrics import metrics
 from fedrecgel.evaluation.ranking import Ranks, rank_against
 from fedrecgel.export.bundle import Precision, write_bundle
 from fedrecgel.export.rounding import as_rounded
-from fedrecgel.methods.base import Server
+from fedrecgel.methods.messages import Server
 from fedrecgel.runs.result import Result, open_run
 
 AT_ONCE = 200

@@ -17,7 +17,7 @@ from fedrecgel.bench.measure import cpu_seconds
 from fedrecgel.channels.base import RoundSetup
 from fedrecgel.channels.bfv import Encrypted
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import Download, Need, Server, Upload
+from fedrecgel.methods.messages import Download, Need, Server, Upload
 from fedrecgel.tensors import n_bytes
 
 DIM = 32

@@ -17,7 +17,8 @@ from fedrecgel.engine.gate import GateSettings
 from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.methods import METHODS
-from fedrecgel.methods.base import Method, Problem
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import Problem
 
 TINY: dict[str, Any] = {"gmf_dim": 4, "mlp_dim": 6, "fraction": 0.5}
 """Hyper-parameters of a model that trains in milliseconds."""

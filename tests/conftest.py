@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: idle threads must not spin
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tensors in tests are tiny
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job, whose children would not hear Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 import hypothesis
 import pytest
 from jaxtyping import install_import_hook
 
-import tests.typecheck  # noqa: F401 - the hook below finds it by name
+import tests.typecheck
 
-install_import_hook("fedrecgel", "tests.typecheck.check")  # every call of the package, shapes included
+install_import_hook(tests.typecheck.modules_with_shapes(), "tests.typecheck.check")
 
 hypothesis.settings.register_profile("shared-machine", deadline=None)  # a busy core is no failure
 hypothesis.settings.load_profile("shared-machine")

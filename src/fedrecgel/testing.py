@@ -32,7 +32,8 @@ from fedrecgel.engine.local import LocalEngine
 from fedrecgel.engine.run import run
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.errors import ConfigError
-from fedrecgel.methods.base import ClientResult, Download, Method, Problem, Server
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import ClientResult, Download, Problem, Server
 from fedrecgel.tables import State
 from fedrecgel.tensors import Factors, Summed, Tensors, copy
 

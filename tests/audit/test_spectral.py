@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from tests.audit.scenes import scene_of
 
-from fedrecgel.audit.spectral import RIDGE, attack_spectra, recover_pairs, sends_spectra
+from fedrecgel.audit.spectral import RIDGE, attack_spectra, basis_of, recover_pairs
+from fedrecgel.audit.verdict import audit_run
 from fedrecgel.numerics.spectrum import orthonormal
 
 
@@ -39,8 +42,22 @@ def test_the_small_system_gives_what_the_large_one_does() -> None:
 
 def test_a_small_cohort_is_read_from_its_spectrum() -> None:
     scene = scene_of("spectra")
-    assert sends_spectra(scene)
-    assert not sends_spectra(scene_of("fedmf"))
-    found = attack_spectra(scene, 2)
+    basis = basis_of(scene, start=False)
+    assert basis is not None
+    assert basis_of(scene, start=True) is basis_of(scene_of("fedmf"), start=False) is None
+    found = attack_spectra(scene, 2, basis)
     assert found.advantage >= 0.3
     assert found.f1 > 0.8
+
+
+def test_a_spectral_start_is_attacked_beside_the_gradients_after_it() -> None:
+    """A cohort of two is read from the start's sums; those of gradients are judged as without it."""
+    few: dict[str, Any] = {"secagg": {"min_clients": 3}}
+    scene = scene_of("fedncf", "secagg", options={"init": "spectral"}, **few)
+    basis = basis_of(scene, start=True)
+    assert basis is not None
+    assert attack_spectra(scene, 2, basis).advantage >= 0.3
+    found = audit_run(scene, promotion=False)
+    assert found.attacks.keys() == {"cohort_sum", "co_occurrence"}
+    plain = scene_of("fedncf", "secagg", options={"init": "normal"}, **few)
+    assert found.by_cohort == audit_run(plain, promotion=False).by_cohort

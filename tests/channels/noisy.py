@@ -15,7 +15,7 @@ from fedrecgel.channels.budget import DpSettings
 from fedrecgel.channels.dp import Dp
 from fedrecgel.channels.sums import Received
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import Need, Upload
+from fedrecgel.methods.messages import Need, Upload
 
 INF = float("inf")
 SPLIT = random_split(n_users=14, n_items=130)

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedrecgel.channels.base import Plain
 from fedrecgel.engine.uplink import fold
 from fedrecgel.errors import PrivacyError
-from fedrecgel.methods.base import Need
+from fedrecgel.methods.messages import Need
 from fedrecgel.tensors import Factors, Tensors
 
 

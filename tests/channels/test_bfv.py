@@ -22,10 +22,11 @@ from fedrecgel.engine.run import run
 from fedrecgel.engine.uplink import fold
 from fedrecgel.errors import ConfigError, PrivacyError, RunError
 from fedrecgel.methods import METHODS
-from fedrecgel.methods.base import Download, Method, Need, Server, Upload
+from fedrecgel.methods.base import Method
 from fedrecgel.methods.fedmf import FedMF
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedncf_weights import FedNCFWeights
+from fedrecgel.methods.messages import Download, Need, Server, Upload
 from fedrecgel.runs.config import from_dict
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.training import Interrupted, train_config

@@ -16,7 +16,7 @@ from fedrecgel.channels.bfv import Encrypted
 from fedrecgel.channels.chain import Chain
 from fedrecgel.channels.sums import Received
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import Download, Inbox, Need, Server, Upload
+from fedrecgel.methods.messages import Download, Inbox, Need, Server, Upload
 from fedrecgel.tensors import Tensors
 
 CALLS: list[str] = []

@@ -11,7 +11,7 @@ from tests.channels.uploads import N_ITEMS, random_upload
 from fedrecgel.channels.clipping import TOGETHER, Limits, apart, check_weights, group_norms, shorten
 from fedrecgel.channels.sums import each_of, whole
 from fedrecgel.errors import PrivacyError
-from fedrecgel.methods.base import Upload
+from fedrecgel.methods.messages import Upload
 
 
 def upload_of(seed: int, clients: int = 4) -> Upload:

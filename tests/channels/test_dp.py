@@ -24,7 +24,7 @@ from fedrecgel.channels.dp import GRID_BITS, Dp, LocalDp, add_noise
 from fedrecgel.channels.sums import each_of
 from fedrecgel.draws import Draws
 from fedrecgel.errors import PrivacyError
-from fedrecgel.methods.base import Need
+from fedrecgel.methods.messages import Need
 
 DOUBLE = {"dtype": "float64", "channel": "dp"}
 FREE = {"clip": INF, "epsilon": INF}

@@ -15,7 +15,7 @@ from fedrecgel.channels.base import Plan, RoundSetup
 from fedrecgel.channels.budget import DpSettings
 from fedrecgel.channels.noise_shares import NoiseShares
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import Need, Upload
+from fedrecgel.methods.messages import Need, Upload
 
 CLIENTS, SIZE = 30, 400
 

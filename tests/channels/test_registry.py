@@ -11,8 +11,9 @@ from fedrecgel.channels.base import Channel, Plain
 from fedrecgel.channels.registry import CHANNELS, channel_sections, check_channel, register
 from fedrecgel.errors import PrivacyError
 from fedrecgel.methods import METHODS
-from fedrecgel.methods.base import Method, Need
+from fedrecgel.methods.base import Method
 from fedrecgel.methods.fedncf import FedNCF
+from fedrecgel.methods.messages import Need
 from fedrecgel.methods.popularity import Popularity
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "privacy.md"
@@ -40,7 +41,7 @@ class Curious(FedNCF):
     ("method", "reveals"),
     [
         (Popularity(), Need.LINEAR),
-        (FedNCF(server_optimiser="sgd"), Need.LINEAR),
+        (FedNCF(server_optimiser="sgd", init="normal"), Need.LINEAR),
         (FedNCF(), Need.SUM),
         (Curious(), Need.EACH),
     ],

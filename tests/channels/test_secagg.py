@@ -28,7 +28,7 @@ from fedrecgel.engine import uplink
 from fedrecgel.engine.gate import choose
 from fedrecgel.engine.uplink import Simulated
 from fedrecgel.errors import ConfigError, IncompleteError, PrivacyError, RunError
-from fedrecgel.methods.base import Need, Upload
+from fedrecgel.methods.messages import Need, Upload
 
 SPLIT = random_split(n_users=40, n_items=130)
 TINY: dict[str, Any] = {"gmf_dim": 4, "mlp_dim": 6, "fraction": 0.5, "rounds": 2}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedrecgel.channels.base import RoundSetup
-from fedrecgel.methods.base import Need, Upload
+from fedrecgel.methods.messages import Need, Upload
 from fedrecgel.tensors import Factors, Tensors
 
 N_ITEMS = 9

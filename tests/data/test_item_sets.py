@@ -42,6 +42,23 @@ def test_against_python_sets(rows: list[tuple[int, int]], users: list[int]) -> N
 
 
 @settings(max_examples=60, deadline=None)
+@given(pairs, st.integers(1, N_ITEMS))
+def test_the_latest_items_of_each_user(rows: list[tuple[int, int]], most: int) -> None:
+    rows = sorted(rows, key=lambda row: row[0])  # by user, the latest first
+    users, items = (np.array([row[k] for row in rows], dtype=np.int32) for k in (0, 1))
+    found = ItemSets.from_latest_first(users, items, 5, N_ITEMS).latest(most)
+    for user in range(5):
+        latest = list(dict.fromkeys(item for owner, item in rows if owner == user))[:most]
+        mine = slice(found.ptr[user], found.ptr[user + 1])
+        assert found.items[mine].tolist() == sorted(latest)
+        assert found.counts[mine].tolist() == [rows.count((user, item)) for item in sorted(latest)]
+        assert found.recency is not None
+        assert found.recency[mine].tolist() == [latest.index(item) for item in sorted(latest)]
+    unordered = ItemSets.from_pairs(users, items, 5, N_ITEMS)
+    assert unordered.latest(most) is unordered
+
+
+@settings(max_examples=60, deadline=None)
 @given(pairs.filter(bool))
 def test_contains(rows: list[tuple[int, int]]) -> None:
     users, items = np.divmod(np.arange(5 * N_ITEMS), N_ITEMS)

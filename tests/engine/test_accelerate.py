@@ -17,10 +17,11 @@ from fedrecgel.data.federation import Federation
 from fedrecgel.data.split import Split, leave_one_out
 from fedrecgel.draws import Draws
 from fedrecgel.engine.economies import has_kernel
-from fedrecgel.methods.base import Download, Method, Problem
+from fedrecgel.methods.base import Method
 from fedrecgel.methods.fedmf import FedMF
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrecgel import FedRecGEL
+from fedrecgel.methods.messages import Download, Problem
 from fedrecgel.methods.popularity import Popularity
 from fedrecgel.models.kernels import allow_kernels
 from fedrecgel.models.kernels.compiler import library
@@ -125,11 +126,11 @@ def test_the_server_steps_as_with_pytorch() -> None:
     server = method.init_server(Problem(SPLIT.n_users, SPLIT.n_items), Draws(1))
     before = {name: value.clone() for name, value in {**server.shared, **server.kept}.items()}
     generator = torch.Generator().manual_seed(0)
-    for _ in range(3):
+    for number in range(3):
         gradient = {name: torch.randn(value.shape, generator=generator) for name, value in server.shared.items()}
-        wanted = method.step_server(server, gradient)
+        wanted = method.step_server(server, gradient, number)
         with allow_kernels(True):
-            found = method.step_server(server, gradient)
+            found = method.step_server(server, gradient, number)
         assert all(torch.equal(value, before[name]) for name, value in {**server.shared, **server.kept}.items())
         for name, value in {**wanted.shared, **wanted.kept}.items():
             close({**found.shared, **found.kept}[name], value, name)

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
 from fedrecgel.errors import RunFolderError, StorageError
-from fedrecgel.methods.base import Server
+from fedrecgel.methods.messages import Server
 from fedrecgel.storage import write_tensors
 from fedrecgel.tables import PersonalTable, State
 from fedrecgel.tensors import Tensors

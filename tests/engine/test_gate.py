@@ -28,9 +28,10 @@ from fedrecgel.engine.gate import (
 )
 from fedrecgel.errors import RunError
 from fedrecgel.methods import METHODS
-from fedrecgel.methods.base import ClientResult, Download, Method, Need, Upload
+from fedrecgel.methods.base import Method
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrecgel import FedRecGEL
+from fedrecgel.methods.messages import ClientResult, Download, Need, Upload
 from fedrecgel.tables import State
 from fedrecgel.tensors import Factors, Summed
 

@@ -16,10 +16,11 @@ from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.engine.run import run
 from fedrecgel.errors import PrivacyError
 from fedrecgel.evaluation.ranking import Ranks
-from fedrecgel.methods.base import ClientResult, Download, Method, Server
+from fedrecgel.methods.base import Method
 from fedrecgel.methods.fedmf import FedMF
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrecgel import FedRecGEL
+from fedrecgel.methods.messages import ClientResult, Download, Server
 from fedrecgel.methods.popularity import Popularity
 from fedrecgel.tables import State
 
@@ -177,7 +178,7 @@ def test_an_interrupted_round_leaves_no_trace() -> None:
 
 
 def test_what_travels() -> None:
-    method = FedNCF(**TINY)
+    method = FedNCF(**TINY).settled(problem_of(SPLIT))
     engine = engine_of(method, SPLIT, dtype=torch.float32)
     server = method.init_server(problem_of(SPLIT, torch.float32), engine.draws)
     finished = next(run(method, engine, server, 1, engine.draws))

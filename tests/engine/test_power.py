@@ -22,8 +22,8 @@ from fedrecgel.engine.flower import exchange
 from fedrecgel.engine.flower.disk import DiskStore
 from fedrecgel.engine.flower.exchange import FILE, keep, take
 from fedrecgel.errors import RunFolderError
-from fedrecgel.methods.base import Server
 from fedrecgel.methods.fedncf import FedNCF
+from fedrecgel.methods.messages import Server
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.result import Result

@@ -10,7 +10,7 @@ from fedrecgel.data.protocols import make_split
 from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.evaluation.coverage import Coverage
 from fedrecgel.methods import METHODS
-from fedrecgel.methods.base import Server
+from fedrecgel.methods.messages import Server
 
 
 def trained(kind: str, method: str, chunk_scores: int = 8192) -> tuple[LocalEngine, Server]:

@@ -8,9 +8,9 @@ from tests.builders import TINY
 
 from fedrecgel.draws import Draws
 from fedrecgel.engine.store import ClientStore
-from fedrecgel.methods.base import Problem
 from fedrecgel.methods.cofedrec import CoFedRec
 from fedrecgel.methods.fedncf import FedNCF
+from fedrecgel.methods.messages import Problem
 from fedrecgel.methods.pfedrec import PFedRec
 from fedrecgel.methods.popularity import Popularity
 from fedrecgel.tables import State

@@ -14,7 +14,7 @@ import fedrecgel
 from fedrecgel.data.history import History
 from fedrecgel.data.split import leave_one_out
 from fedrecgel.methods import METHODS
-from fedrecgel.methods.base import Server
+from fedrecgel.methods.messages import Server
 from fedrecgel.runs.result import Result
 
 N_USERS, N_ITEMS = 40, 130

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.export.device_runs import N_ITEMS, small_run
 
+from fedrecgel.data.federation import LEARNT_FROM
 from fedrecgel.export.bundle import write_bundle, write_web
 from fedrecgel.export.runtime import Device
 from fedrecgel.export.server import PageServer
@@ -139,6 +140,24 @@ def test_ranks_are_those_of_python_and_nothing_is_asked_for_afterwards(
     assert visit.page.inner_text("#requests") == "0"
     assert visit.trouble == []
     assert visit.page.evaluate("fetch('manifest.json').then(() => 'sent', () => 'refused')") == "refused"
+    visit.close()
+
+
+def test_a_long_history_is_learnt_from_its_latest_items(browser: Browser, tmp_path: Path) -> None:
+    run = small_run("fedmf")
+    write_web(run, tmp_path / "web", TITLES)
+    write_bundle(run, tmp_path / "bundle", TITLES)
+    visit, me = Visit(browser, tmp_path / "web"), Device(tmp_path / "bundle")
+    page = visit.open()
+    visit.pick("017")
+    many = [*run.item_ids[20:], *run.item_ids[:7]]
+    assert len(many) > LEARNT_FROM
+    page.evaluate("many => localStorage.setItem(localStorage.key(0), JSON.stringify(many))", many)
+    visit.open()
+    visit.settle()
+    assert visit.picks() == [str(item) for item in many]
+    me.add(many)
+    assert visit.read("#list > li", "item") == [str(pick.item) for pick in me.recommend(12)]
     visit.close()
 
 

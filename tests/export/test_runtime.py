@@ -15,12 +15,12 @@ import torch
 from tests.builders import random_interactions
 from tests.export.device_runs import N_USERS, history_of, small_run, torch_scores
 
-from fedrecgel.data.federation import Federation, SamplingSettings
+from fedrecgel.data.federation import LEARNT_FROM, Federation, SamplingSettings
 from fedrecgel.data.split import Split, leave_one_out
 from fedrecgel.draws import Draws
 from fedrecgel.export.bundle import write_bundle
 from fedrecgel.export.runtime import Device, DeviceError
-from fedrecgel.methods.base import Download
+from fedrecgel.methods.messages import Download
 from fedrecgel.methods.spectra import Spectra, Stage
 from fedrecgel.tables import State
 from fedrecgel.tensors import Factors
@@ -42,7 +42,7 @@ LEARNT: list[tuple[str, dict[str, Any]]] = [
     ("fedmf", {"examples": "positives"}),
     ("fedncf", {}),
     ("fedncf", {"model": "mf", "user_optimiser": "sgd", "reduction": "mean"}),
-    ("fedrecgel", {"chunk": 7, "rho_ur": 0.1}),
+    ("fedrecgel", {"chunk": 7, "rho_ur": 0.1, "server_lr": 0.01}),
 ]
 
 
@@ -85,10 +85,12 @@ def test_scores_of_a_trained_vector_are_those_of_torch(name: str, options: dict[
 
 @pytest.mark.parametrize(("name", "options"), LEARNT, ids=label)
 def test_a_vector_is_learnt_as_torch_learns_it(name: str, options: dict[str, Any], tmp_path: Path) -> None:
-    """A newcomer's, in all local rounds; with and without repeated items, and with one item alone."""
+    """A newcomer's, in all local rounds; with and without repeated items, with one item alone, with very many."""
     run = small_run(name, **options)
     write_bundle(run, tmp_path / "bundle")
-    for history in (history_of(run, 3), history_of(run, 11), history_of(run, 5)[:1]):
+    many = [*run.item_ids[20:], *run.item_ids[:7]]
+    assert len(many) > LEARNT_FROM
+    for history in (history_of(run, 3), history_of(run, 11), history_of(run, 5)[:1], many):
         me = Device(tmp_path / "bundle")
         me.add(history)
         folded = run.fold_in(history).audience.private["user"][0]

@@ -30,7 +30,7 @@ from fedrecgel.draws import Draws
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
 from fedrecgel.errors import ConfigError, IncompleteError, PrivacyError
-from fedrecgel.methods.base import Inbox, Need, Upload
+from fedrecgel.methods.messages import Inbox, Need, Upload
 from fedrecgel.runs.config import from_dict
 from fedrecgel.tensors import client_norm
 

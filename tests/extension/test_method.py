@@ -13,8 +13,9 @@ from tests.builders import random_split
 import fedrecgel as fr
 from fedrecgel.cli.main import main
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import Inbox, Need, Radius, Server
+from fedrecgel.methods.base import Radius
 from fedrecgel.methods.fedmf import FedMF
+from fedrecgel.methods.messages import Inbox, Need, Server
 from fedrecgel.search.space import default_space
 from fedrecgel.testing import check_method
 

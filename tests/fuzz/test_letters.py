@@ -25,7 +25,7 @@ from fedrecgel.engine.flower.roster import Roster
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
 from fedrecgel.errors import FedrecgelError, RunError
-from fedrecgel.methods.base import Server
+from fedrecgel.methods.messages import Server
 from fedrecgel.runs.flower import work_of
 
 SPLIT = random_split(n_users=14, n_items=130)

@@ -74,6 +74,7 @@ def test_the_registry_is_the_folder() -> None:
         "author",
         "base",
         "histories",
+        "messages",
         "outside",
         "spectral_start",
     }

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedrecgel.methods.base import Download
+from fedrecgel.methods.messages import Download
 from fedrecgel.tensors import Tensors
 
 DOWN = Download({"a": torch.tensor([1.0])}, {"own": torch.arange(3.0)})

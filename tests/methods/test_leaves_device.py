@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ from tests.builders import random_split, tiny
 from fedrecgel.data.federation import Federation
 from fedrecgel.draws import Draws
 from fedrecgel.methods import METHODS as REGISTRY
-from fedrecgel.methods.base import Method, Need, Problem
+from fedrecgel.methods.base import Method
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedncf_weights import FedNCFWeights
 from fedrecgel.methods.fedrap import FedRAP
 from fedrecgel.methods.fedrecgel import FedRecGEL
+from fedrecgel.methods.messages import Need, Problem
 
 SPLIT = random_split()
 SMALL: dict[str, Any] = {"gmf_dim": 4, "mlp_dim": 8}
@@ -40,9 +42,11 @@ def test_uploads_carry_exactly_what_is_said(method: Method) -> None:
         upload = method.client_update(method.init_clients(problem, ids, draws), down, batch, t, draws).upload
         weight = set() if (upload.weight == 1).all() else {"weight"}
         sent |= {*upload.dense, *upload.rows, *weight}
-    assert sent == method.leaves_device()
+    few = replace(method, init="normal") if isinstance(method, FedNCF) else method  # too few for a spectral start
+    assert sent == few.leaves_device() <= method.leaves_device()
 
 
 def test_multiplying_what_was_received_needs_the_plain_sum() -> None:
-    assert FedRecGEL(server_optimiser="sgd").server_needs == Need.LINEAR
-    assert FedRecGEL(server_optimiser="sgd", g_norm=0.1).server_needs == Need.SUM
+    linear = FedRecGEL(server_optimiser="sgd", init="normal")
+    assert linear.server_needs == Need.LINEAR
+    assert replace(linear, g_norm=0.1).server_needs == replace(linear, init="auto").server_needs == Need.SUM

@@ -13,8 +13,8 @@ from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError, DataError
 from fedrecgel.methods import METHODS
-from fedrecgel.methods.base import Download, Need, Problem
 from fedrecgel.methods.ease import EASE, LARGEST
+from fedrecgel.methods.messages import Download, Need, Problem
 from fedrecgel.methods.seen_first import SeenFirst
 from fedrecgel.runs.config import from_dict
 from fedrecgel.tables import State

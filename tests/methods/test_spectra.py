@@ -24,7 +24,7 @@ from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import spectra
-from fedrecgel.methods.base import Need, Server, Upload
+from fedrecgel.methods.messages import Need, Server, Upload
 from fedrecgel.methods.spectra import Spectra, Stage
 from fedrecgel.runs.config import from_dict
 from fedrecgel.runs.training import train_config

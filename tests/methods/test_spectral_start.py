@@ -11,11 +11,12 @@ from tests.oracles.plain import ragged_split
 from torch import Tensor
 
 from fedrecgel.data.split import Split
+from fedrecgel.draws import Draws
 from fedrecgel.engine.run import run
 from fedrecgel.methods import spectral_start
-from fedrecgel.methods.base import Need, Server
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrecgel import FedRecGEL
+from fedrecgel.methods.messages import Need, Problem, Server
 
 SMALL: dict[str, Any] = {"gmf_dim": 3, "mlp_dim": 5, "fraction": 0.5, "init": "spectral"}
 
@@ -94,4 +95,29 @@ def test_the_server_needs_plain_sums_and_says_what_it_gets() -> None:
     method = FedNCF(**SMALL, server_optimiser="sgd")
     assert method.server_needs == Need.SUM
     assert spectral_start.SENDS <= method.leaves_device() <= method.sends
-    assert not spectral_start.SENDS & FedNCF().leaves_device()
+    assert not spectral_start.SENDS & FedNCF(init="normal").leaves_device()
+
+
+@pytest.mark.parametrize(("n_users", "begins"), [(999, False), (1000, True)])
+def test_it_is_made_where_enough_clients_hide_each_other(n_users: int, begins: bool) -> None:
+    method, problem = FedRecGEL(gmf_dim=4, mlp_dim=8), Problem(n_users, 40)
+    server = method.init_server(problem, Draws(0))
+    assert spectral_start.begins(server.shared) == begins
+    cohort = method.cohort(server, torch.arange(n_users), 0, Draws(0))
+    assert len(cohort) == (n_users if begins else n_users // 10)
+    assert method.hides_from(server.shared).sum == (1000 if begins else 100)
+    going_on = method.settled(problem, goes_on=True)
+    assert not spectral_start.begins(going_on.init_server(problem, Draws(0)).shared)
+    assert (method.settled(problem).leaves_device() >= spectral_start.SENDS) == begins
+
+
+def test_a_wider_start_needs_more_clients() -> None:
+    assert spectral_start.minima(128)[:2] == (1000, 3840)
+    assert spectral_start.minima(512)[:2] == (2048, 15360)
+
+
+def test_the_rate_falls_from_round_to_round() -> None:
+    method = FedNCF(**{**SMALL, "init": "normal"}, server_optimiser="sgd", server_lr=0.5, round_decay=0.5)
+    ones = {"item_gmf": torch.ones(3, 2)}
+    steps = [method.step_server(Server(dict(ones)), ones, number).shared["item_gmf"][0, 0] for number in range(3)]
+    assert [float(step) for step in steps] == [0.5, 0.75, 0.875]

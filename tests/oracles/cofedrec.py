@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import Server
 from fedrecgel.methods.cofedrec import CoFedRec
+from fedrecgel.methods.messages import Server
 from fedrecgel.numerics.cluster import kmeans
 from fedrecgel.tables import NO_TABLE, State
 from fedrecgel.tensors import Tensors

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from fedrecgel.methods.base import Server
 from fedrecgel.methods.fedrecgel import FedRecGEL
+from fedrecgel.methods.messages import Server
 from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
 from tests.oracles.plain import Devices, Oracle, layer_of
@@ -160,6 +160,7 @@ class FedRecGELOracle(Oracle):
         self.parameters = {name: nn.Parameter(value.clone()) for name, value in shared.items()}
         kind = torch.optim.Adam if method.server_optimiser == "adam" else torch.optim.SGD
         self.optimiser: torch.optim.Optimizer = kind(self.parameters.values(), lr=method.server_lr)
+        self.schedule = torch.optim.lr_scheduler.ExponentialLR(self.optimiser, method.round_decay)
         self.repeated = 0
         """Negatives drawn more than once for a client."""
 
@@ -183,6 +184,7 @@ class FedRecGELOracle(Oracle):
         for name, total in sums.items():
             self.parameters[name].grad = total / weights
         self.optimiser.step()
+        self.schedule.step()
 
     def private(self, client: int) -> Tensors:
         """The vector."""

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from fedrecgel.methods.base import Server
 from fedrecgel.methods.gpfedrec import NO_GUIDE, GPFedRec
+from fedrecgel.methods.messages import Server
 from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
 from tests.oracles.plain import Devices, Examples, Oracle, mean_bce

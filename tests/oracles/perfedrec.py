@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from fedrecgel.methods.base import Server
+from fedrecgel.methods.messages import Server
 from fedrecgel.methods.perfedrec import GLOBAL, PerFedRec
 from fedrecgel.numerics.cluster import kmeans
 from fedrecgel.tables import State

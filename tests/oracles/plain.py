@@ -18,7 +18,8 @@ from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
 from fedrecgel.engine.gate import GateSettings
 from fedrecgel.engine.local import LocalEngine, LocalSettings
-from fedrecgel.methods.base import Method, Server
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import Server
 from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors, copy
 from tests.builders import engine_of, problem_of

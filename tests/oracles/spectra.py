@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import Server
+from fedrecgel.methods.messages import Server
 from fedrecgel.methods.spectra import Spectra
 from fedrecgel.numerics.mixtures import GRID, GRID_WITH_PAIRS, Mixture
 from fedrecgel.tables import State

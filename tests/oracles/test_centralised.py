@@ -12,11 +12,12 @@ from torch import Tensor
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
 from fedrecgel.engine.run import run
-from fedrecgel.methods.base import Method, Server
+from fedrecgel.methods.base import Method
 from fedrecgel.methods.ease import EASE
 from fedrecgel.methods.gfcf import GFCF
 from fedrecgel.methods.ials import IALS
 from fedrecgel.methods.itemknn import ItemKNN
+from fedrecgel.methods.messages import Server
 from fedrecgel.numerics import counts
 from tests.builders import engine_of, problem_of, random_split
 from tests.oracles import centralised as oracle

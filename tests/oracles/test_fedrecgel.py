@@ -11,9 +11,9 @@ from torch import nn
 
 from fedrecgel.channels.sums import add_up
 from fedrecgel.data.split import Split
-from fedrecgel.methods.base import Download
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.methods.fedrecgel import FedRecGEL
+from fedrecgel.methods.messages import Download
 from tests.builders import engine_of, problem_of
 from tests.oracles import fedrecgel as oracle
 from tests.oracles.fedrecgel import FedRecGELOracle

@@ -15,7 +15,7 @@ from fedrecgel.data.interactions import Interactions
 from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError, RunFolderError
 from fedrecgel.methods import METHODS
-from fedrecgel.methods.base import Problem
+from fedrecgel.methods.messages import Problem
 from fedrecgel.runs.continued import Continued, match
 from fedrecgel.runs.result import Result
 from fedrecgel.tables import State

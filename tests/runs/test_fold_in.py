@@ -9,13 +9,14 @@ import torch
 from tests.builders import enough_rounds, random_split, tiny
 
 import fedrecgel
-from fedrecgel.data.federation import Newcomers, SamplingSettings
+from fedrecgel.data.federation import LEARNT_FROM, Newcomers, SamplingSettings
 from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError, DataError
 from fedrecgel.methods import METHODS
-from fedrecgel.methods.base import Download, Method, Problem, Server
+from fedrecgel.methods.base import Method
 from fedrecgel.methods.fedmf import STRIDES, FedMF
+from fedrecgel.methods.messages import Download, Problem, Server
 from fedrecgel.runs.fold_in import newcomers
 from fedrecgel.runs.recommend import best_items
 from fedrecgel.runs.result import Result
@@ -145,6 +146,15 @@ def test_a_user_or_a_history(result: Result) -> None:
 def test_a_newcomer_with_nearly_everything_is_told(result: Result) -> None:
     with pytest.raises(DataError, match="Found 1 for the most active user"):
         result.fold_in(range(100, 219))
+
+
+def test_a_long_history_is_learnt_from_its_latest_items_and_none_of_it_is_a_negative(result: Result) -> None:
+    many = [*result.item_ids[:LEARNT_FROM], *result.item_ids[-12:]]
+    rows = result.fold_in(many).audience.history
+    own = Newcomers(rows, SamplingSettings())
+    batch = own.batch(torch.zeros(1, dtype=torch.int64), 0, Draws(0))
+    assert {result.item_ids[item] for item in batch.items[batch.labels > 0].tolist()} == set(many[-LEARNT_FROM:])
+    assert not {result.item_ids[item] for item in batch.items[batch.labels == 0].tolist()} & set(many)
 
 
 def test_a_method_with_downloads_of_its_own_must_welcome_newcomers() -> None:

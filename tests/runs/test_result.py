@@ -12,7 +12,7 @@ import fedrecgel
 from fedrecgel.data.history import History
 from fedrecgel.errors import ConfigError, FedrecgelError, RunFolderError, StorageError
 from fedrecgel.methods import METHODS
-from fedrecgel.methods.base import Download
+from fedrecgel.methods.messages import Download
 from fedrecgel.runs.result import Result
 
 SPLIT = random_split(n_users=10, n_items=120)

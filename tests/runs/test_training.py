@@ -13,6 +13,7 @@ from tests.builders import TINY, enough_rounds, random_interactions, random_spli
 import fedrecgel
 from fedrecgel.engine.checkpoint import Checkpoint
 from fedrecgel.errors import ConfigError, RunError, RunFolderError
+from fedrecgel.methods.messages import Problem
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.result import Result
@@ -190,7 +191,8 @@ def test_what_a_run_writes(method: str, tmp_path: Path) -> None:
     assert summary["data"] == {"users": 16, "items": 130, "interactions": len(SPLIT.interactions)}
     assert summary["protocol"]["fingerprint"] == SPLIT.fingerprint
     assert summary["bytes"]["up"] == sum(line["bytes_up"] for line in lines) > 0
-    assert summary["privacy"]["leaves_device"] == sorted(fedrecgel.METHODS[method]().leaves_device())
+    here = fedrecgel.METHODS[method]().settled(Problem(SPLIT.n_users, SPLIT.n_items))
+    assert summary["privacy"]["leaves_device"] == sorted(here.leaves_device())
     assert all(0 <= value <= 1 for value in summary["metrics_full"].values())
     assert summary["seconds"]["total"] >= summary["seconds"]["train"]
 

@@ -21,7 +21,7 @@ from fedrecgel.channels.clipping import TOGETHER, Limits
 from fedrecgel.channels.dp import Noisy
 from fedrecgel.draws import Draws
 from fedrecgel.errors import PrivacyError
-from fedrecgel.methods.base import Need, Upload
+from fedrecgel.methods.messages import Need, Upload
 
 TRIALS = 1500
 """Numbers with a canary, and as many without."""

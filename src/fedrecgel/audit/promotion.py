@@ -24,7 +24,7 @@ from fedrecgel.engine.gate import GateSettings, row_lengths, shorten_rows, uploa
 from fedrecgel.engine.local import LocalEngine
 from fedrecgel.engine.uplink import Simulated, Uplink
 from fedrecgel.evaluation.metrics import metrics
-from fedrecgel.methods.base import Inbox, Server, Upload
+from fedrecgel.methods.messages import Inbox, Server, Upload
 from fedrecgel.tensors import Factors, Ids, Summed, Tensors, copy
 
 NEIGHBOURS = 50

@@ -23,7 +23,9 @@ from fedrecgel.engine.gate import GateSettings
 from fedrecgel.engine.local import LocalEngine
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.engine.uplink import fold
-from fedrecgel.methods.base import Inbox, Method, Need, Problem, Server, Upload
+from fedrecgel.methods import spectral_start
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import Inbox, Need, Problem, Server, Upload
 from fedrecgel.runs.allowed import allowed_rounds
 from fedrecgel.runs.config import Config
 from fedrecgel.tensors import Factors, Ids, Sealed, Summed, Tensors, copy
@@ -96,9 +98,10 @@ class Scene:
         channel, gate = channel or self.channel, gate or self.config.gate
         return LocalEngine(self.method, federation, channel, store, draws, self.config.local, gate)
 
-    def first_server(self) -> Server:
-        """Before round 0."""
-        return self.method.init_server(self.problem, Draws(self.config.run.seed))
+    def first_server(self, *, start: bool = False) -> Server:
+        """Before round 0, or before what comes after a spectral start."""
+        server = self.method.init_server(self.problem, Draws(self.config.run.seed))
+        return server if start else replace(server, shared=spectral_start.left(server.shared))
 
     def some_clients(self, n: int, turn: int = 0) -> Ids:
         """So many clients, other ones in every turn."""
@@ -131,13 +134,13 @@ class Scene:
         """Whether the server sees sums without noise."""
         return not isinstance(self.channel, Noisy) and "dp" not in self.channel.sections()
 
-    def cohorts(self, n: int, turns: int, rounds: int = 1) -> Iterator[list[Tensors]]:
+    def cohorts(self, n: int, turns: int, rounds: int = 1, *, start: bool = False) -> Iterator[list[Tensors]]:
         """What the server sees of cohorts of n, in so many rounds of each; all members take part.
 
         A sum behind masks is the sum without them.
         """
         engine, draws = self.engine(Plain() if self.sums_are_exact else None), Draws(self.config.run.seed)
-        first = self.first_server()
+        first = self.first_server(start=start)
         for turn in range(turns):
             server, found = Server(copy(first.shared), copy(first.kept)), []
             for t in range(rounds):

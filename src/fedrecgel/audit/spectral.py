@@ -19,23 +19,24 @@ from torch import Tensor
 from fedrecgel.audit.guesses import Finding, Histories, judge
 from fedrecgel.audit.inference import MOST_COHORTS, WATCHED
 from fedrecgel.audit.scene import Scene
+from fedrecgel.methods import spectral_start
 from fedrecgel.tensors import Tensors
 
 RIDGE = 1e-6
 """Of the largest eigenvalue: rounding would decide smaller ones."""
 
 
-def sends_spectra(scene: Scene) -> bool:
-    """Whether the method sends what this attack is about."""
-    return "spectrum" in scene.method.leaves_device()
+def basis_of(scene: Scene, *, start: bool) -> Tensor | None:
+    """The server's Q, where the method itself sums spectra, or its start does."""
+    return scene.first_server(start=True).shared.get(spectral_start.BASIS if start else "vectors")
 
 
-def attack_spectra(scene: Scene, n: int) -> Finding:
+def attack_spectra(scene: Scene, n: int, basis: Tensor) -> Finding:
     """Guess histories from S0 and S1 of a cohort of n."""
     guesses, truth, common = [], [], []
     histories, seeds = scene.histories, np.random.default_rng(scene.config.run.seed)
-    basis = scene.first_server().shared["vectors"]
-    for turn, (counts, spectrum) in enumerate(scene.cohorts(n, min(MOST_COHORTS, max(2, -(-WATCHED // n))), rounds=2)):
+    turns = min(MOST_COHORTS, max(2, -(-WATCHED // n)))
+    for turn, (counts, spectrum) in enumerate(scene.cohorts(n, turns, rounds=2, start=True)):
         pairs = recover_pairs(counts, spectrum, basis)
         for client in scene.some_clients(n, turn)[:WATCHED].tolist():
             own = histories.of(client)

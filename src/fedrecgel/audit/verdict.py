@@ -11,7 +11,7 @@ from fedrecgel.audit.inference import attack_each, attack_sums
 from fedrecgel.audit.noise import epsilon_lower_bound, noise_p, still
 from fedrecgel.audit.promotion import Promotion, promotable, promote, usual_limits
 from fedrecgel.audit.scene import Scene
-from fedrecgel.audit.spectral import attack_spectra, sends_spectra
+from fedrecgel.audit.spectral import attack_spectra, basis_of
 from fedrecgel.channels.accounting import spent_epsilon
 from fedrecgel.channels.dp import Dp
 
@@ -96,8 +96,11 @@ def audit_run(scene: Scene, tell: Callable[[str], None] = lambda text: None, *, 
         attacks = attack_each(scene)
     elif scene.sees_sums:
         by_cohort = attack_by_cohort(scene, tell)
-        name = "co_occurrence" if sends_spectra(scene) else "cohort_sum"
+        name = "cohort_sum" if basis_of(scene, start=False) is None else "co_occurrence"
         attacks[name] = by_cohort[max(by_cohort)]
+        basis = basis_of(scene, start=True)
+        if basis is not None:  # sums over everybody, whatever the cohorts of later rounds are
+            attacks["co_occurrence"] = attack_spectra(scene, scene.split.n_users, basis)
     bound, p = None, None
     if isinstance(scene.channel, Dp) and scene.channel.account(1)["epsilon"] is not None:
         tell("Testing the noise …")
@@ -112,10 +115,10 @@ def attack_by_cohort(scene: Scene, tell: Callable[[str], None]) -> dict[int, Fin
     sizes = sorted({n for n in COHORTS if n < scene.cohort_size} | {scene.cohort_size})
     if not scene.sums_are_exact:  # noise is made for the run's own cohort
         sizes = [scene.cohort_size]
-    found = {}
+    found, basis = {}, basis_of(scene, start=False)
     for n in sizes:
         tell(f"Attacking sums over {n} clients …")
-        findings = [attack_spectra(scene, n)] if sends_spectra(scene) else []
+        findings = [] if basis is None else [attack_spectra(scene, n, basis)]
         found[n] = max([*findings, attack_sums(scene, n)], key=lambda one: one.advantage)
     return found
 

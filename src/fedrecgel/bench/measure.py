@@ -22,8 +22,9 @@ from fedrecgel.draws import Draws
 from fedrecgel.engine.economies import has_kernel
 from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.engine.store import ClientStore
-from fedrecgel.methods.base import Method, Problem, Server
+from fedrecgel.methods.base import Method
 from fedrecgel.methods.fedrecgel import FedRecGEL
+from fedrecgel.methods.messages import Problem, Server
 from fedrecgel.models.kernels import allow_kernels
 from fedrecgel.models.neumf import NeuMF
 from fedrecgel.tensors import Ids

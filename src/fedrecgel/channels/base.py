@@ -18,7 +18,8 @@ from torch import Tensor
 
 from fedrecgel.channels.sums import Received, add_up
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import Download, Inbox, Method, Need, Server, Upload
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import Download, Inbox, Need, Server, Upload
 from fedrecgel.tensors import Ids, Tensors
 
 
@@ -62,9 +63,18 @@ class RoundSetup:
     """What each participant said when uploads had arrived."""
 
     @classmethod
-    def of(cls, method: Method, round: int, cohort: Ids, n_items: int, messages: Mapping[int, bytes]) -> RoundSetup:
-        """A round of a method."""
-        return cls(round, cohort, n_items, method.server_needs, messages, method.magnitude, method.smallest_sum)
+    def of(
+        cls,
+        method: Method,
+        round: int,
+        cohort: Ids,
+        n_items: int,
+        messages: Mapping[int, bytes] | None = None,
+        shared: Tensors | None = None,
+    ) -> RoundSetup:
+        """A round of a method, in which clients receive this, where it is known."""
+        least = method.hides_from(shared or {}).sum
+        return cls(round, cohort, n_items, method.server_needs, messages or {}, method.magnitude, least)
 
 
 @dataclass(frozen=True)

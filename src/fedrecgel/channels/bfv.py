@@ -21,7 +21,7 @@ from fedrecgel.channels.fixedpoint import FixedPointSettings, to_floats, to_inte
 from fedrecgel.channels.sums import Received, each_of
 from fedrecgel.draws import Draws
 from fedrecgel.errors import PrivacyError
-from fedrecgel.methods.base import Download, Need, Server, Upload
+from fedrecgel.methods.messages import Download, Need, Server, Upload
 from fedrecgel.tensors import Sealed, Tensors
 
 INTEGERS, EXPONENT = ".integers", ".exponent"

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedrecgel.channels.base import Channel, Contribution, DeviceHalf, Plan, Preparation, RoundSetup, ServerHalf
 from fedrecgel.channels.sums import COUNT, Received
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import Download, Server, Upload
+from fedrecgel.methods.messages import Download, Server, Upload
 from fedrecgel.tensors import Ids, Tensors
 
 

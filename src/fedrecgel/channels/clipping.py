@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedrecgel.channels.sums import each_of, whole
 from fedrecgel.errors import PrivacyError
-from fedrecgel.methods.base import Upload
+from fedrecgel.methods.messages import Upload
 from fedrecgel.tensors import Factors, Summed
 
 TOGETHER = "together"

@@ -28,7 +28,7 @@ from fedrecgel.channels.clipping import Limits, apart, check_weights, group_norm
 from fedrecgel.channels.sums import Received, each_of, whole
 from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError
-from fedrecgel.methods.base import Need, Upload
+from fedrecgel.methods.messages import Need, Upload
 from fedrecgel.tensors import Ids, Tensors
 
 BELOW = "below limit: "

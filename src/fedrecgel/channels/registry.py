@@ -9,7 +9,8 @@ from fedrecgel.channels.secagg import Secagg
 from fedrecgel.channels.secagg_dp import SecaggDp
 from fedrecgel.errors import PrivacyError
 from fedrecgel.methods import METHODS
-from fedrecgel.methods.base import Method, Need
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import Need
 
 CHANNELS: dict[str, type[Channel]] = {
     "plain": Plain,

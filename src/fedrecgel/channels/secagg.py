@@ -35,7 +35,7 @@ from fedrecgel.channels.masks import Words
 from fedrecgel.channels.sums import CLIENTS, COUNT, COUNTS, LOSS, WEIGHT, Received, each_of, whole
 from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError, IncompleteError, PrivacyError
-from fedrecgel.methods.base import Need, Upload
+from fedrecgel.methods.messages import Need, Upload
 from fedrecgel.tensors import Tensors
 
 MIN_PARTICIPANTS = 3

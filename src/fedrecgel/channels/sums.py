@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fedrecgel.errors import PrivacyError
-from fedrecgel.methods.base import Need, Upload
+from fedrecgel.methods.messages import Need, Upload
 from fedrecgel.tensors import Factors, Ids, Sealed, Summed, Tensors
 
 COUNT = "#"

@@ -31,7 +31,7 @@ def add_parser(subparsers: Subparsers) -> None:
         "run again in this process. For a run folder with its own settings the outcome is written to audit.json in "
         "it, and `fedrecgel report` shows it.",
         epilog="Attacks guess each user's training items. F1 alone says little, because popular items are easily "
-        "guessed: the advantage is what the guess gains over popularity, with a 95%% interval over users.",
+        "guessed: the advantage is what the guess gains over popularity, with a 95% interval over users.",
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", metavar="RUN|CONFIG", help="a run folder, or a config file")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -20,6 +21,9 @@ from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
 from fedrecgel.errors import DataError
 from fedrecgel.tensors import Ids
+
+LEARNT_FROM = 100
+"""Items from which a newcomer learns at most, so that nobody waits for a long history."""
 
 
 @dataclass(frozen=True)
@@ -236,10 +240,17 @@ class Newcomers(Sampler):
     settings: SamplingSettings = field(default_factory=SamplingSettings)
     dtype: torch.dtype = torch.float32
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    most: int = LEARNT_FROM
+    """So many of each user's items, the latest, are examples."""
+
+    @cached_property
+    def train(self) -> ItemSets:
+        """The latest of them."""
+        return self.rows.latest(self.most)
 
     @property
-    def train(self) -> ItemSets:
-        """All of them."""
+    def avoided(self) -> ItemSets:
+        """All of them: an item of long ago is no negative."""
         return self.rows
 
 

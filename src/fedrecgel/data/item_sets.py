@@ -87,6 +87,14 @@ class ItemSets:
         recency = None if self.recency is None else self.recency[at]
         return ItemSets(self.n_items, ptr, self.items[at], self.counts[at], recency)
 
+    def latest(self, most: int) -> ItemSets:
+        """At most so many items of each user, the latest; all of them where the order is not known."""
+        if self.recency is None or np.diff(self.ptr).max(initial=0) <= most:
+            return self
+        kept = self.recency < most
+        ptr = np.concatenate([[0], np.cumsum(kept, dtype=np.int64)])[self.ptr]
+        return ItemSets(self.n_items, ptr, self.items[kept], self.counts[kept], self.recency[kept])
+
     def contains(self, users: IntArray, items: IntArray) -> npt.NDArray[np.bool_]:
         """Whether each item is in the set of its user; both arrays have one shape."""
         owner = np.repeat(np.arange(self.n_users), np.diff(self.ptr))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedrecgel.evaluation.metrics import metrics
 from fedrecgel.evaluation.ranking import Ranks, TieRule
-from fedrecgel.methods.base import Inbox, Server
+from fedrecgel.methods.messages import Inbox, Server
 from fedrecgel.tensors import Ids
 
 

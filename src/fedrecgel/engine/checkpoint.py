@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from fedrecgel.methods.base import Server
+from fedrecgel.methods.messages import Server
 from fedrecgel.storage import read_tensors, write_tensors
 from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors

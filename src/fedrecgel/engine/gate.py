@@ -24,7 +24,8 @@ from fedrecgel.data.history import History
 from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.draws import Draws
 from fedrecgel.errors import PrivacyError
-from fedrecgel.methods.base import ClientResult, Method, Problem, Server, Upload
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import ClientResult, Problem, Server, Upload
 from fedrecgel.tensors import Factors, Summed, Tensors
 
 

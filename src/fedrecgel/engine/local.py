@@ -31,7 +31,8 @@ from fedrecgel.engine.uplink import Simulated, Uplink
 from fedrecgel.errors import RunError
 from fedrecgel.evaluation.coverage import Coverage, Shown
 from fedrecgel.evaluation.ranking import Ranks, TieRule
-from fedrecgel.methods.base import ClientResult, Download, Method, Problem, Server, Upload
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import ClientResult, Download, Problem, Server, Upload
 from fedrecgel.models.kernels import allow_kernels
 from fedrecgel.models.kernels.compiler import usable
 from fedrecgel.tables import State
@@ -106,7 +107,7 @@ class LocalEngine:
         Raises:
             RunError: the gate refused every upload.
         """
-        setup = RoundSetup.of(self.method, round, cohort, self.federation.n_items, {})
+        setup = RoundSetup.of(self.method, round, cohort, self.federation.n_items, shared=server.shared)
         self.channel.check_cohort(type(self.method).__name__, len(cohort), setup)
         if not len(cohort):  # a channel drew each client by chance; its noise tells nobody
             data = self.federation

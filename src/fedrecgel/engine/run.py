@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from fedrecgel.draws import Draws
 from fedrecgel.engine.base import Engine, Trained
-from fedrecgel.methods.base import Method, Server
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import Server
 from fedrecgel.tensors import Ids
 
 Rule = Callable[[Ids, int], Ids | None]

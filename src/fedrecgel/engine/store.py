@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import Method, Problem
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import Problem
 from fedrecgel.tables import PersonalTable, State
 from fedrecgel.tensors import Ids, Tensors, lazy_zeros
 

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from fedrecgel.channels.base import Channel, DeviceHalf, Preparation, RoundSetup, ServerHalf
 from fedrecgel.channels.sums import add_up, total, unequal_weights
-from fedrecgel.methods.base import Inbox, Need, Upload
+from fedrecgel.methods.messages import Inbox, Need, Upload
 from fedrecgel.tensors import Summed
 
 

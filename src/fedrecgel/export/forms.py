@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fedrecgel.data.federation import LEARNT_FROM
 from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import METHODS, Method, method_label
-from fedrecgel.methods.base import Problem
 from fedrecgel.methods.ease import EASE
 from fedrecgel.methods.fedmf import STRIDES, FedMF
 from fedrecgel.methods.fedncf import FedNCF
@@ -25,6 +25,7 @@ from fedrecgel.methods.fedrecgel import FedRecGEL
 from fedrecgel.methods.gfcf import GFCF
 from fedrecgel.methods.ials import IALS
 from fedrecgel.methods.itemknn import ItemKNN
+from fedrecgel.methods.messages import Problem
 from fedrecgel.methods.popularity import Popularity
 from fedrecgel.methods.spectra import FADE, Spectra
 from fedrecgel.models.gradients import EPSILON
@@ -154,6 +155,7 @@ def _newcomer(method: Method, run: Result) -> dict[str, Any]:
         "negatives": sampling.negatives if method.samples_negatives else 0,
         "redraw": sampling.redraw,
         "repeats": sampling.repeats,
+        "latest": LEARNT_FROM,
         "order": begin("order"),
         "others": begin("negatives"),
     }

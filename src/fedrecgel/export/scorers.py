@@ -46,6 +46,11 @@ class Own(NamedTuple):
         faded: Array = (1 + self.later) ** -decay
         return faded
 
+    def latest(self, most: int) -> Own:
+        """At most so many items, those of last."""
+        kept = self.later < most
+        return Own(self.items[kept], self.counts[kept], self.later[kept])
+
     def without_latest(self) -> Own:
         """As if the device did not know the latest of several items."""
         kept = self.later > 0 if len(self.items) > 1 else self.later >= 0
@@ -316,7 +321,8 @@ class Learnt(Scorer):
         """Positives in a drawn order, each followed by its negatives; row 1 holds labels."""
         how = self.settings["fold_in"]
         k, number = how["negatives"], number if how["redraw"] else 0
-        items = np.repeat(own.items, own.counts) if how["repeats"] else own.items
+        learnt = own.latest(how.get("latest", len(own.items)))
+        items = np.repeat(learnt.items, learnt.counts) if how["repeats"] else learnt.items
         free = self.n_items - len(own.items)
         if free < k:
             raise DeviceError(f"Learning needs {k} items that the user does not have. Found {free}.")

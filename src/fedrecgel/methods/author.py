@@ -3,23 +3,9 @@
 from fedrecgel.data.federation import ClientBatch, Sampler
 from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import (
-    LARGE,
-    ClientResult,
-    Download,
-    Fraction,
-    Inbox,
-    Method,
-    Need,
-    Problem,
-    Radius,
-    Rate,
-    Server,
-    Size,
-    Upload,
-    local_epochs,
-)
+from fedrecgel.methods.base import LARGE, Fraction, Method, Radius, Rate, Size, local_epochs
 from fedrecgel.methods.histories import FADING, Centralised, HistorySent, add_rows
+from fedrecgel.methods.messages import ClientResult, Download, Inbox, Minima, Need, Problem, Server, Upload
 from fedrecgel.tables import NO_TABLE, PersonalTable, StackedTable, State
 from fedrecgel.tensors import Ids, Tensors
 
@@ -38,6 +24,7 @@ __all__ = [
     "Ids",
     "Inbox",
     "Method",
+    "Minima",
     "Need",
     "PersonalTable",
     "Problem",

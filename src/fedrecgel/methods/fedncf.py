@@ -24,7 +24,7 @@ after local epochs under secure aggregation: `fedncf-weights`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
@@ -49,6 +49,8 @@ RELEASED: dict[str, object] = {
     "user_lr": 0.1,
     "server_optimiser": "adam",
     "server_lr": 1e-3,
+    "round_decay": 1.0,
+    "init": "normal",
 }
 """Settings of the code released with FedRecGEL."""
 
@@ -78,10 +80,15 @@ class FedNCF(fed.Method):
     """Learning rate of the user vector."""
     server_optimiser: Optimiser = "adam"
     """How the server steps the shared tensors with the mean gradient."""
-    server_lr: fed.Rate = 1e-2
-    """Learning rate of the server."""
-    init: Literal["normal", "spectral"] = "normal"
-    """Item tables start at random, or from eigenvectors: three more rounds of sums over all clients come first."""
+    server_lr: fed.Rate = 2e-2
+    """Learning rate of the server in round 0."""
+    round_decay: fed.Fraction = 0.97
+    """Factor of this rate from round to round: later rounds overfit less."""
+    init: Literal["auto", "normal", "spectral"] = "auto"
+    """Item tables start at random, or from eigenvectors after three rounds of sums over all clients; auto: from
+    eigenvectors where there are so many clients that these sums hide each of them."""
+    start_rank: fed.Size = 32
+    """How many eigenvectors; sums hide clients from 30 times as many of them on."""
     reduction: Literal["chunks", "mean"] = "chunks"
     """Local loss: sum of the means of chunks (released code), or mean over all examples (Algorithm 1)."""
     chunk: fed.Size = 128
@@ -102,6 +109,10 @@ class FedNCF(fed.Method):
         """Adam squares the sum, and eigenvectors are no linear function of theirs; a plain step is linear."""
         return fed.Need.LINEAR if self.server_optimiser == "sgd" and self.init == "normal" else fed.Need.SUM
 
+    def hides_from(self, shared: fed.Tensors) -> fed.Minima:
+        """Of the sums of a spectral start, or of gradients."""
+        return spectral_start.minima(self.start_rank) if spectral_start.begins(shared) else super().hides_from(shared)
+
     @property
     def magnitude(self) -> float:
         """Times the number of examples, where clients count by it."""
@@ -110,25 +121,28 @@ class FedNCF(fed.Method):
     def leaves_device(self) -> frozenset[str]:
         """The gradients, if clients count by it their number of examples, and terms of the sums of a spectral start."""
         shared = frozenset({*self.backbone.tables, *self.backbone.network})
-        start = spectral_start.SENDS if self.init == "spectral" else frozenset()
+        start = spectral_start.SENDS if self.init != "normal" else frozenset()
         return shared | start | ({"weight"} if self.weighting == "examples" else set())
-
-    def starts(self, round: int) -> bool:
-        """Whether a round belongs to the spectral start."""
-        return self.init == "spectral" and round < spectral_start.ROUNDS
 
     def cohort(self, server: fed.Server, population: Int[Tensor, " m"], round: int, draws: fed.Draws) -> fed.Ids:
         """Everyone for the sums of a spectral start, then a share."""
-        return population if self.starts(round) else super().cohort(server, population, round, draws)
+        begins = spectral_start.begins(server.shared)
+        return population if begins else super().cohort(server, population, round, draws)
+
+    def settled(self, problem: fed.Problem, *, goes_on: bool = False) -> FedNCF:
+        """A spectral start where enough clients hide each other in its sums, and there was none before."""
+        if self.init != "auto":
+            return self
+        enough = problem.n_clients >= spectral_start.minima(self.start_rank).sum
+        return replace(self, init="spectral" if enough and not goes_on else "normal")
 
     def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """Random item tables and network."""
         initial = self.backbone.init_shared(problem.n_items, draws.generator("init/server"))
         shared = {name: problem.tensor(value) for name, value in initial.items()}
         kept = adam_moments(shared) if self.server_optimiser == "adam" else {}
-        if self.init == "spectral":
-            rank = max(shared[name].shape[1] for name in self.backbone.tables)
-            shared |= spectral_start.first_tensors(problem, rank, draws)
+        if self.settled(problem).init == "spectral":
+            shared |= spectral_start.first_tensors(problem, self.start_rank, draws)
         return fed.Server(shared, kept)
 
     def init_clients(self, problem: fed.Problem, ids: fed.Ids, draws: fed.Draws) -> fed.State:
@@ -144,7 +158,7 @@ class FedNCF(fed.Method):
         self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
     ) -> fed.ClientResult:
         """One gradient: step the user vector with its part, send the rest."""
-        if self.starts(round):
+        if spectral_start.begins(down.shared):
             return fed.ClientResult(private, spectral_start.own_terms(down.shared, batch, round))
         shared = down.derive(self.backbone.prepare)
         found = self.backbone.gradients(shared, private["user"], self.local_loss(batch))
@@ -178,20 +192,21 @@ class FedNCF(fed.Method):
 
     def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """One step with the mean gradient."""
-        if self.starts(round):
+        if spectral_start.begins(server.shared):
             return self.start_server(server, inbox, round)
-        return self.step_server(server, inbox.mean())
+        return self.step_server(server, inbox.mean(), round)
 
     def start_server(self, server: fed.Server, inbox: fed.Inbox, round: int) -> fed.Server:
         """One step of the spectral start."""
         shared = spectral_start.step(server.shared, inbox.total(), round, self.backbone.tables)
         return fed.Server(shared, server.kept)
 
-    def step_server(self, server: fed.Server, gradient: fed.Tensors) -> fed.Server:
+    def step_server(self, server: fed.Server, gradient: fed.Tensors, round: int) -> fed.Server:
         """Adam or plain gradient descent."""
+        lr = self.server_lr * self.round_decay**round
         if self.server_optimiser == "adam":
-            return fed.Server(*self.backbone.adam(server.shared, gradient, server.kept, self.server_lr))
-        return fed.Server({name: value - self.server_lr * gradient[name] for name, value in server.shared.items()})
+            return fed.Server(*self.backbone.adam(server.shared, gradient, server.kept, lr))
+        return fed.Server({name: value - lr * gradient[name] for name, value in server.shared.items()})
 
     def score(
         self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]

@@ -60,7 +60,7 @@ class FedNCFWeights(fed.Method):
         "lr": {"low": 1e-4, "high": 1e-2, "log": True},
         "user_lr": {"low": 1e-2, "high": 1.0, "log": True},
     }
-    contract: ClassVar[Mapping[str, object]] = {"gmf_dim": 8, "mlp_dim": 16, "fraction": 1.0, "lr": 0.01}
+    contract: ClassVar[Mapping[str, object]] = {"gmf_dim": 8, "mlp_dim": 16, "fraction": 1.0, "lr": 0.03, "epochs": 1}
 
     gmf_dim: fed.Size = 32
     """Size of the multiplicative embeddings (the paper's d)."""

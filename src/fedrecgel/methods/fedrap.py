@@ -81,10 +81,12 @@ class FedRAP(fed.Method):
         # The mean over participants divides what a row of C learns, so large catalogues need large rates. Here
         # they end below 1/weight_decay; with weight_decay = 1e-6, as its authors take on MovieLens, search up to 1e5.
         "lr_items": {"low": 90.0, "high": 9000.0, "log": True},
-        "lambda_": {"low": 1e-3, "high": 3e-1, "log": True},
+        "lambda_": {"low": 1e-4, "high": 3e-1, "log": True},
         "mu": {"low": 1e-3, "high": 3e-1, "log": True},
     }
     contract: ClassVar[Mapping[str, object]] = {
+        "fraction": 1.0,
+        "weight_decay": 1e-4,
         "lr_items": 60.0,
         "lr_network": 0.1,
         "lambda_": 0.01,
@@ -93,23 +95,23 @@ class FedRAP(fed.Method):
         "round_decay": 0.99,
     }
 
-    fraction: fed.Fraction = 1.0
+    fraction: fed.Fraction = 0.1
     """Share of clients drawn each round."""
     dim: fed.Size = 32
     """Size d of item vectors."""
-    lr_network: fed.Rate = 0.5
+    lr_network: fed.Rate = 0.02
     """Learning rate of the score layer in round 0."""
-    lr_items: fed.Rate = 200.0
+    lr_items: fed.Rate = 3000.0
     """Learning rate of both item tables in round 0 (lr_args)."""
     round_decay: fed.Fraction = 0.97
     """Factor of both rates from round to round."""
     batch_decay: fed.Fraction = 0.95
     """Factor of both rates from batch to batch; starts anew each round."""
-    weight_decay: fed.Radius = 1e-4
+    weight_decay: fed.Radius = 1e-6
     """Decay of all private and common tensors, on every row."""
-    lambda_: fed.Radius = 0.1
+    lambda_: fed.Radius = 4e-4
     """Weight λ of the term that pushes C and D apart."""
-    mu: fed.Radius = 0.1
+    mu: fed.Radius = 3e-3
     """Weight µ of the L1 norm of C."""
     vary: Literal["tanh", "fixed"] = "tanh"
     """λ and µ times tanh(round / 10), as the paper intends, or in full from the start, as the code does."""

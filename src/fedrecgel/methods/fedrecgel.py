@@ -9,8 +9,9 @@ loss is worst in a ball: radius ρ_ur around its user vector, ρ_co around the s
 Paper to code: ε_ur Eq. 11, g_ur Eq. 12, ε_co Eq. 14 and g_co Eq. 15 `models.gradients.sam_gradients`; step Eq. 13
 `FedNCF.step_user`; Algorithm 1 `client_update` and `server_update`.
 
-Deviations: defaults follow the released code, the variant `paper` Algorithm 1, with η = 1e-3, at which its g_norm does
-not diverge. Both draw 10% of the clients. The paper names neither η nor this share. With both radii 0 this is FedNCF.
+Deviations: the variant `released` follows the released code, `paper` Algorithm 1, with η = 1e-3, at which its g_norm
+does not diverge; defaults add a spectral start and a falling rate. All draw 10% of the clients. The paper names neither
+η nor this share. With both radii 0 this is FedNCF.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fedrecgel.methods import author as fed
+from fedrecgel.methods import spectral_start
 from fedrecgel.methods.fedncf import RELEASED, FedNCF
 from fedrecgel.numerics.pac_bayes import regulariser_slopes
 
@@ -70,7 +72,7 @@ class FedRecGEL(FedNCF):
         self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
     ) -> fed.ClientResult:
         """ClientUpdate of Algorithm 1."""
-        if self.starts(round):
+        if spectral_start.begins(down.shared):
             return super().client_update(private, down, batch, round, draws)
         model, user, loss = self.backbone, private["user"], self.local_loss(batch)
         shared, c = down.derive(model.prepare), self.decay(down.shared, user, batch)
@@ -106,9 +108,9 @@ class FedRecGEL(FedNCF):
 
     def server_update(self, server: fed.Server, inbox: fed.Inbox, round: int, draws: fed.Draws) -> fed.Server:
         """One step with the mean of g_co + g_norm."""
-        if self.starts(round):
+        if spectral_start.begins(server.shared):
             return self.start_server(server, inbox, round)
         mean = inbox.mean()
         if self.g_norm > 0:
             mean = {name: mean[name] + mean["g_norm"] * value for name, value in server.shared.items()}
-        return self.step_server(server, mean)
+        return self.step_server(server, mean, round)

@@ -15,19 +15,8 @@ from torch.nn.functional import embedding_bag
 from fedrecgel.data.federation import ClientBatch
 from fedrecgel.data.history import History
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import (
-    LARGE,
-    ClientResult,
-    Download,
-    Fraction,
-    Inbox,
-    Method,
-    Need,
-    Problem,
-    Radius,
-    Server,
-    Upload,
-)
+from fedrecgel.methods.base import LARGE, Fraction, Method, Radius
+from fedrecgel.methods.messages import ClientResult, Download, Inbox, Need, Problem, Server, Upload
 from fedrecgel.numerics.counts import CountMatrix
 from fedrecgel.tables import State
 from fedrecgel.tensors import Ids, Tensors

@@ -47,9 +47,9 @@ class PFedRec(fed.Method):
         "lr": {"low": 1e-2, "high": 1.0, "log": True},
         "lr_eta": {"low": 1.0, "high": 100.0, "log": True},
     }
-    contract: ClassVar[Mapping[str, object]] = {"lr_eta": 1.0}
+    contract: ClassVar[Mapping[str, object]] = {"fraction": 1.0, "lr_eta": 1.0}
 
-    fraction: fed.Fraction = 1.0
+    fraction: fed.Fraction = 0.1
     """Share of clients drawn each round."""
     dim: fed.Size = 32
     """Size d of item vectors."""

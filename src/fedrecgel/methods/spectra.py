@@ -29,6 +29,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fedrecgel.methods import author as fed
+from fedrecgel.methods import spectral_start
 from fedrecgel.numerics.least_squares import LeastSquares
 from fedrecgel.numerics.mixtures import GRID, GRID_WITH_PAIRS, Mixture, choose_best
 from fedrecgel.numerics.own_rows import OwnRows
@@ -45,10 +46,6 @@ FADE = 0.5
 """Decay of what `recent` counts."""
 LARGEST, CELLS = 30_000, 1 << 22
 """Items of which all pairs are kept, 4 n² bytes; of more, pairs are hashed into about so many cells."""
-LEAST_COHORT = 1000
-"""Clients that a sum must cover, however small the rank is."""
-HIDING_COHORT = 30
-"""Clients for each number of the rank, from which on the attack of docs/privacy.md on sums of S1 gains nothing."""
 
 
 class Stage(Enum):
@@ -144,12 +141,12 @@ class Spectra(fed.Method):
     @property
     def smallest_cohort(self) -> int:
         """Clients a sum must cover to hide each: sums of S1 over fewer than k give their co-occurrences away."""
-        return max(4 * self.rank, LEAST_COHORT)
+        return spectral_start.minima(self.rank).cohort
 
     @property
     def smallest_sum(self) -> int:
-        """Far more than that, where histories are short: the audit found Amazon-Video's users at 16 k, not at 31 k."""
-        return max(HIDING_COHORT * self.rank, self.smallest_cohort)
+        """Far more than that, where histories are short."""
+        return spectral_start.minima(self.rank).sum
 
     @property
     def magnitude(self) -> float:

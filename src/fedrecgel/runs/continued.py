@@ -22,7 +22,7 @@ from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import Method, method_label
-from fedrecgel.methods.base import Problem, Server
+from fedrecgel.methods.messages import Problem, Server
 from fedrecgel.runs.choice import first_of
 from fedrecgel.runs.config import Config
 from fedrecgel.runs.result import Result, open_run

@@ -32,7 +32,8 @@ from fedrecgel.engine.flower.wire import Courier
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.errors import ConfigError, PrivacyError, RunError, StorageError
 from fedrecgel.methods import method_label
-from fedrecgel.methods.base import Method, Problem
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import Problem
 from fedrecgel.runs.allowed import allowed_rounds
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.folder import RunFolder

@@ -11,7 +11,7 @@ import torch
 from fedrecgel.data.federation import Newcomers
 from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.draws import Draws
-from fedrecgel.methods.base import Problem, Server
+from fedrecgel.methods.messages import Problem
 from fedrecgel.runs.choice import Items, allow, number_items
 from fedrecgel.runs.recommend import Audience, Recommendation, name_best
 
@@ -61,7 +61,7 @@ def newcomers(result: Result, rows: ItemSets) -> Audience:
     """
     config, n_users = result.config, rows.n_users
     method, dtype = config.method.build(), getattr(torch, config.run.dtype)
-    down = method.welcome(Server(result.shared), n_users)
+    down = result.welcome.of(torch.zeros(n_users, dtype=torch.int64))
     own = Newcomers(rows, config.sampling, dtype)
     if method.fold_in_rounds and method.samples_negatives:
         own.check_negatives()

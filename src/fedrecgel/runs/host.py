@@ -12,7 +12,8 @@ from fedrecgel.draws import Draws
 from fedrecgel.engine.base import Engine
 from fedrecgel.engine.local import LocalEngine
 from fedrecgel.engine.store import ClientStore
-from fedrecgel.methods.base import Method, Problem
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import Problem
 from fedrecgel.runs.config import Config
 from fedrecgel.tables import State
 

@@ -12,7 +12,7 @@ from fedrecgel.engine.flower.disk import DiskStore
 from fedrecgel.engine.flower.secret import FILE, own_secret
 from fedrecgel.engine.flower.shard import Shard
 from fedrecgel.errors import ConfigError, RunFolderError, unknown
-from fedrecgel.methods.base import Problem, Server
+from fedrecgel.methods.messages import Problem, Server
 from fedrecgel.runs.flower import NAME, name_on_nodes
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.recommend import Audience, Recommendation, name_best

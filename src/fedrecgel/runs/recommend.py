@@ -18,7 +18,8 @@ from torch import Tensor
 from fedrecgel.data.history import History
 from fedrecgel.data.item_sets import IntArray, ItemSets
 from fedrecgel.errors import ConfigError, unknown
-from fedrecgel.methods.base import Download, Method, Server
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import Download, Server
 from fedrecgel.runs.because import reasons
 from fedrecgel.storage import write_atomically
 from fedrecgel.tables import State

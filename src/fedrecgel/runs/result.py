@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.errors import ConfigError, RunFolderError
 from fedrecgel.methods import method_label
+from fedrecgel.methods.messages import Download, Server
 from fedrecgel.runs.choice import Items, allow, read_titles
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.fold_in import FoldedIn, fold_in
@@ -99,6 +101,15 @@ class Result:
             return self.fold_in(history).recommend(k, among=among, exclude=exclude)
         assert user is not None  # as one of them is
         return name_best(self, trained(self), user_number(self, user), k, allow(self, among, exclude))
+
+    @cached_property
+    def welcome(self) -> Download:
+        """What one newcomer receives; what devices derive from it is derived once for all of them.
+
+        Raises:
+            ConfigError: the method cannot recommend to users who never took part.
+        """
+        return self.config.method.build().welcome(Server(self.shared), 1)
 
     def with_titles(self, path: str | Path) -> Result:
         """The same run with titles from a .csv or .parquet file with columns `item` and `title`.

@@ -19,7 +19,8 @@ from fedrecgel.data.item_sets import IntArray
 from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError
 from fedrecgel.evaluation.ranking import Ranks
-from fedrecgel.methods.base import Method, Problem
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import Problem
 from fedrecgel.runs.continued import SMALL_SIZES, axes_of
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.ranks_file import RankFile

@@ -27,7 +27,8 @@ from fedrecgel.errors import RunError, RunFolderError
 from fedrecgel.evaluation.coverage import Coverage
 from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.evaluation.ranking import Ranks
-from fedrecgel.methods.base import Method, Problem, Server
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import Problem, Server
 from fedrecgel.models.kernels import with_kernels
 from fedrecgel.runs.allowed import allowed_rounds
 from fedrecgel.runs.config import Config, MethodSettings, check_device
@@ -119,7 +120,7 @@ def train_config(
 def check_first_cohort(method: Method, channel: Channel, problem: Problem, server: Server, draws: Draws) -> None:
     """Refuse cohorts that are too small for the channel before anything is trained or written."""
     cohort = method.cohort(server, torch.arange(problem.n_clients), 0, draws)
-    setup = RoundSetup.of(method, 0, cohort, problem.n_items, {})
+    setup = RoundSetup.of(method, 0, cohort, problem.n_items, shared=server.shared)
     channel.check_cohort(type(method).__name__, len(cohort), setup)
 
 
@@ -138,11 +139,11 @@ class Training:
         self.config, self.split, self.folder, self._host = config, split, folder, host or simulated
         self.settings = config.to_dict()
         self.draws = Draws(config.run.seed)
-        self.method = config.method.build()
-        self.channel = channel = config.channel()
-        check_channel(config.method.name, self.method, channel)
         device, dtype = torch.device(config.run.device), getattr(torch, config.run.dtype)
         problem = Problem(split.n_users, split.n_items, dtype, device)
+        self.method = config.method.build().settled(problem, goes_on=start is not None)
+        self.channel = channel = config.channel()
+        check_channel(config.method.name, self.method, channel)
         self.engine, self.store, self.devices = self._host(config, self.method, channel, problem, split)
         self.accelerated = isinstance(self.engine, LocalEngine) and self.engine.accelerated
         server, self.continued = self.method.init_server(problem, self.draws), None

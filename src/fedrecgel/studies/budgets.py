@@ -13,7 +13,7 @@ from fedrecgel.display.section import Folded, Part
 from fedrecgel.display.tabular import Entry, Table
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import find_method, method_label
-from fedrecgel.methods.base import Need
+from fedrecgel.methods.messages import Need
 from fedrecgel.runs.config import Config
 from fedrecgel.studies.cells import SHOWN, Row, RowPlan, Runs, configs_of, family, left_out, plan_row
 from fedrecgel.studies.experiment import Document, Experiment, Option

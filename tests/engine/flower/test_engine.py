@@ -26,7 +26,7 @@ from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
 from fedrecgel.engine.gate import GateSettings
 from fedrecgel.errors import RunError
-from fedrecgel.methods.base import Server
+from fedrecgel.methods.messages import Server
 from fedrecgel.runs.config import Config
 
 SPLIT = random_split(n_users=14, n_items=130)

@@ -22,6 +22,7 @@ from fedrecgel.engine.flower.peers import Card, Signed, identity, sign
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
 from fedrecgel.errors import IncompleteError, PrivacyError
+from fedrecgel.methods import base, spectral_start
 from fedrecgel.runs.config import Config
 
 STEPS = ("prepare", "share", "train", "confirm", "unmask")
@@ -91,6 +92,25 @@ def test_a_sum_that_cannot_be_opened_is_taken_again(step: str, tmp_path: Path) -
     untouched = served(config(), SPLIT, tmp_path / "untouched", courier, simulated=False)
     same(again.shared, untouched.shared)
     assert again.history[0]["clients"] == untouched.history[0]["clients"] == 30
+
+
+@pytest.mark.parametrize(("n_lost", "opened"), [(3, True), (4, False)])
+def test_sums_of_a_spectral_start_are_not_opened_for_few(
+    n_lost: int, opened: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It needs 20 of 30 users here, gradients five: uploads that a server says are lost must not open it for 18."""
+    monkeypatch.setattr(base, "HIDES", 5)
+    monkeypatch.setattr(spectral_start, "LEAST_COHORT", 20)
+    monkeypatch.setattr(spectral_start, "HIDING_COHORT", 1)
+    lost = {100 + number for number in range(n_lost)}
+    courier = masked_nodes(tmp_path, 10, losing("train", lost), rules=lambda number: {"min_users": 2, "min_sum": 0})
+    options = {"init": "spectral", "start_rank": 4, "gmf_dim": 4, "mlp_dim": 8}
+    asked = config(name="fedncf", method=options, flower={"repeats": 0})
+    if opened:
+        assert served(asked, SPLIT, tmp_path / "run", courier, simulated=False).history[0]["clients"] == 21
+    else:
+        with pytest.raises(IncompleteError, match="should cover at least 20 users"):
+            served(asked, SPLIT, tmp_path / "run", courier, simulated=False)
 
 
 def test_nodes_add_the_noise_of_a_budget_and_none_to_losses_and_metrics(tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ from fedrecgel.engine.flower.policy import Policy
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
 from fedrecgel.errors import PolicyError, RunError
-from fedrecgel.methods import METHODS
-from fedrecgel.methods.base import Need, Problem
+from fedrecgel.methods import METHODS, spectral_start
+from fedrecgel.methods.fedrecgel import FedRecGEL
+from fedrecgel.methods.messages import Need, Problem
 from fedrecgel.runs.flower import work_of
 from fedrecgel.runs.policy import policy_for
 from fedrecgel.tensors import Tensors
@@ -104,6 +105,31 @@ def test_a_method_that_needs_many_users_to_hide_each_gets_them(place: Path) -> N
     spectra = json.dumps(config_of("spectra").to_dict())
     with pytest.raises(PolicyError, match="hides its users from 1,024 on"):
         guarded(place).answer("train", letter(USERS, spectra))
+
+
+@pytest.mark.parametrize("hides", [False, True])
+def test_a_spectral_start_needs_more_users_than_the_rounds_after_it(hides: bool) -> None:
+    """Whatever a server says of its settings: what a node received decides."""
+    method = FedRecGEL()
+    first = method.init_server(Problem(1000, 30), Draws(0)).shared
+    begins, later = method.hides_from(first), method.hides_from(spectral_start.left(first))
+    with pytest.raises(PolicyError, match=r"from 1,000 on. It was asked for one of 999\. .* method\.init = 'normal'"):
+        Policy().check_received(begins, 999, 400, 400, hides=hides)
+    with pytest.raises(PolicyError, match="All 400 users of this node take part, or none; it was asked for 399"):
+        Policy().check_received(begins, 1000, 399, 400, hides=hides)
+    Policy().check_received(begins, 1000, 400, 400, hides=hides)
+    Policy().check_received(later, 100, 30, 400, hides=hides)
+    Policy(min_users=1).check_received(begins, 1, 1, 2, hides=hides)
+
+
+def test_a_node_refuses_a_spectral_start_of_few(place: Path) -> None:
+    config = config_of(method={"init": "spectral"})
+    problem = Problem(SPLIT.n_users, SPLIT.n_items, torch.float64)
+    first = config.method.build().init_server(problem, Draws(0)).shared
+    asked = letter(USERS, json.dumps(config.to_dict()), shared=first)
+    with pytest.raises(PolicyError, match="from 1,000 on"):
+        guarded(place).answer("train", asked)
+    guarded(place, min_users=1).answer("train", asked)
 
 
 def test_a_killed_run_resumes_when_a_node_has_joined_since(tmp_path: Path) -> None:

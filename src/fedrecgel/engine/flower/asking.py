@@ -18,7 +18,7 @@ from fedrecgel.engine.flower.settings import FlowerSettings
 from fedrecgel.engine.flower.wire import ANSWER_BYTES, Courier, Letter, Lost, pack_download, shortened
 from fedrecgel.engine.gate import Refusal
 from fedrecgel.errors import IncompleteError
-from fedrecgel.methods.base import Download
+from fedrecgel.methods.messages import Download
 from fedrecgel.tensors import Ids, Tensors
 
 T = TypeVar("T")

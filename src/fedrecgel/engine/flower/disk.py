@@ -18,7 +18,8 @@ import torch
 from fedrecgel.draws import Draws
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.errors import StorageError
-from fedrecgel.methods.base import Method, Problem
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import Problem
 from fedrecgel.storage import TEMPORARY, read_tensors, remove, write_tensors, write_text
 from fedrecgel.tables import State
 from fedrecgel.tensors import Ids

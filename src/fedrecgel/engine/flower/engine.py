@@ -38,7 +38,8 @@ from fedrecgel.engine.gate import (
 from fedrecgel.errors import IncompleteError
 from fedrecgel.evaluation.metrics import metric_names
 from fedrecgel.evaluation.ranking import Ranks, TieRule
-from fedrecgel.methods.base import Method, Need, Problem, Server, Upload
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import Need, Problem, Server, Upload
 from fedrecgel.tables import State
 from fedrecgel.tensors import Ids, Summed, Tensors
 
@@ -109,7 +110,7 @@ class FlowerEngine:
         Raises:
             RunError: too few answers, after all repetitions.
         """
-        setup = RoundSetup.of(self.method, round, cohort, self.problem.n_items, {})
+        setup = RoundSetup.of(self.method, round, cohort, self.problem.n_items, shared=server.shared)
         self.channel.check_cohort(type(self.method).__name__, len(cohort), setup)
         if self.channel.hides:
             return self._train_hidden(server, setup)
@@ -281,7 +282,7 @@ class FlowerEngine:
         if not self.channel.hides:
             return measured(self.ranks(server, held_out, against), ks, ties)
         names, everyone = metric_names(ks), self._roster.population()
-        setup = RoundSetup.of(self.method, self._finished, everyone, self.problem.n_items, {})
+        setup = RoundSetup.of(self.method, self._finished, everyone, self.problem.n_items)
 
         def forms(known: RoundSetup) -> dict[str, Form]:
             blank = {METRICS: torch.empty(len(names), device="meta")}

@@ -37,6 +37,8 @@ class State:
     """Who sent shares."""
     arrived: tuple[int, ...] = ()
     """Whose uploads this node said are in the sum."""
+    least: int = 0
+    """Clients that hide each other in a sum of what this node received, as the method states."""
 
 
 def keep(folder: Path, state: State) -> None:

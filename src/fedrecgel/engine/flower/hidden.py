@@ -22,7 +22,7 @@ from fedrecgel.engine.flower.wire import Letter
 from fedrecgel.engine.gate import Refusal
 from fedrecgel.engine.uplink import pass_on
 from fedrecgel.errors import IncompleteError
-from fedrecgel.methods.base import Download, Upload
+from fedrecgel.methods.messages import Download, Upload
 from fedrecgel.tensors import Ids
 
 MESSAGE_BYTES = 1 << 20

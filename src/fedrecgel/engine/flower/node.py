@@ -38,7 +38,8 @@ from fedrecgel.engine.local import LocalEngine, LocalSettings
 from fedrecgel.errors import ConfigError, DataError, FedrecgelError, PolicyError, PrivacyError, RunError
 from fedrecgel.evaluation.metrics import client_metrics, metric_names
 from fedrecgel.evaluation.ranking import Ranks, TieRule
-from fedrecgel.methods.base import Method, Problem, Upload
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import Problem, Upload
 from fedrecgel.methods.outside import GROUP, is_outside, method_label
 from fedrecgel.tensors import Ids
 
@@ -148,7 +149,7 @@ class Node:
             if kind == "train":
                 if not work.selects:
                     store.merge()
-                return _train(engine, store, folder, letter, policy, steps)
+                return _train(engine, store, folder, letter, policy, steps, len(shard.users))
             return _rank(engine, folder, letter, work, steps)
         except (PolicyError, PrivacyError):
             raise
@@ -191,7 +192,13 @@ def _about(letter: Letter) -> str:
 
 
 def _train(
-    engine: LocalEngine, store: DiskStore, folder: Path, letter: Letter, policy: Policy | None, steps: Steps | None
+    engine: LocalEngine,
+    store: DiskStore,
+    folder: Path,
+    letter: Letter,
+    policy: Policy | None,
+    steps: Steps | None,
+    n_hosted: int,
 ) -> Letter:
     """One round of the clients asked for; their state is on disk before anything is sent."""
     method, channel, asked = engine.method, engine.channel, letter.tensors["ids"]
@@ -202,8 +209,12 @@ def _train(
         setup, secrets = steps.cover(engine.devices)
     elif channel.prepares == Preparation.EXCHANGE:
         secrets[participant] = bytes.fromhex(take(folder, "prepare", _about(letter), participant).secret)
+    down = unpack_download(letter.tensors)
+    if policy is not None:
+        covered = len(setup.cohort) if steps else len(asked)
+        policy.check_received(method.hides_from(down.shared), covered, len(asked), n_hosted, hides=channel.hides)
     outgoing = _outgoing(engine, setup, participant, secrets)
-    trained = engine.train_with(unpack_download(letter.tensors), asked, setup.round, outgoing)
+    trained = engine.train_with(down, asked, setup.round, outgoing)
     if policy is not None:
         policy.check_sum(trained.n_answers, len(asked))
     loss = None if trained.loss is None else float(trained.loss) * trained.n_answers

@@ -11,7 +11,8 @@ from fedrecgel.channels.sums import Received, add_up, each_of, whole
 from fedrecgel.engine.flower.wire import prefixed
 from fedrecgel.engine.uplink import fold
 from fedrecgel.errors import PrivacyError
-from fedrecgel.methods.base import Method, Need, Upload
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import Need, Upload
 from fedrecgel.tensors import Ids, Tensors
 
 

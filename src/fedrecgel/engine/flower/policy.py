@@ -11,7 +11,8 @@ from msgspec import Meta
 from torch import Tensor
 
 from fedrecgel.errors import PolicyError
-from fedrecgel.methods.base import Method, Need
+from fedrecgel.methods.base import Method
+from fedrecgel.methods.messages import Minima, Need
 
 Letters = Annotated[int, Meta(ge=0)]
 Days = Annotated[float, Meta(gt=0)]
@@ -141,24 +142,52 @@ class Policy:
                 f"run: `fedrecgel node policy CONFIG` prints a policy with policy.runs."
             )
 
-    def check_total(self, method: Method, n_clients: int, *, trains: bool) -> None:
+    def check_total(self, method: Method, n_clients: int, received: int = 0, *, trains: bool) -> None:
         """Refuse a sum over all nodes that covers too few users.
 
         Raises:
             PolicyError: too few.
         """
-        least = self._least(method) if trains else self.min_users
+        least = self._least(method, received) if trains else self.min_users
         if n_clients < least:
             raise PolicyError(
                 f"A sum over all nodes should cover at least {least:,} users, by policy.min_users, policy.min_sum and "
                 f"what the method '{type(method).__name__}' needs. Found {n_clients:,}."
             )
 
-    def _least(self, method: Method) -> int:
-        """Users of all nodes whose sum hides each."""
+    def _least(self, method: Method, received: int = 0) -> int:
+        """Users of all nodes whose sum hides each; more where what was received needs more."""
         if self.min_users == 1:  # hides nobody
             return 1
-        return self.min_sum or max(self.min_users, method.smallest_sum)
+        return self.min_sum or max(self.min_users, method.smallest_sum, received)
+
+    def check_received(self, minima: Minima, n_clients: int, n_asked: int, n_hosted: int, *, hides: bool) -> None:
+        """Refuse a sum that does not hide its users, for what a node received.
+
+        Args:
+            minima: what the method says of it.
+            n_clients: users that the sum covers.
+            n_asked: users of this node among them.
+            n_hosted: all users of this node.
+            hides: whether it is taken under masks.
+
+        Raises:
+            PolicyError: too few, or not all of this node where sums of some could be subtracted from each other.
+        """
+        if self.min_users == 1:  # hides nobody
+            return
+        if not minima.drawn and n_asked != n_hosted:
+            raise PolicyError(
+                f"Uploads of this round are the same every time, so sums over some users could be subtracted from each "
+                f"other. All {n_hosted} users of this node take part, or none; it was asked for {n_asked}."
+            )
+        least = minima.cohort if not hides else self.min_sum or minima.sum
+        if n_clients < least:
+            raise PolicyError(
+                f"A sum of this round hides its users from {least:,} on. It was asked for one of {n_clients:,}. Host "
+                f"more users, set method.init = 'normal' for the run if the method has it, or min_users = 1 in the "
+                f"file that --policy names."
+            )
 
     def check_sum(self, n_users: int, n_asked: int) -> None:
         """Refuse to send a sum over some of those asked: what a server sends decides whose uploads the gate drops.

@@ -20,7 +20,7 @@ from fedrecgel.engine.flower.ledger import settle
 from fedrecgel.engine.flower.peers import Card, Identity, Word, check_cards, give_word, same_word, sign
 from fedrecgel.engine.flower.policy import Policy
 from fedrecgel.engine.flower.secret import SECRET_BYTES
-from fedrecgel.engine.flower.wire import Letter
+from fedrecgel.engine.flower.wire import Letter, unpack_download
 from fedrecgel.errors import PolicyError
 from fedrecgel.methods.base import Method
 from fedrecgel.storage import digest_of
@@ -115,14 +115,16 @@ class Steps:
         setup = replace(self._of(state), envelopes={**{other: {} for other in sharers}, self.participant: letters})
         secret = bytes.fromhex(state.secret)
         kept = device.retain(setup, self.participant, secret)
-        keep(self.folder, replace(state, stage="cover", secret=kept.hex(), sharers=sharers))
+        received = unpack_download(self.letter.tensors).shared
+        least = self.method.hides_from(received).sum if self.purpose == TRAIN else 0
+        keep(self.folder, replace(state, stage="cover", secret=kept.hex(), sharers=sharers, least=least))
         return setup, {self.participant: secret}
 
     def confirm(self) -> Letter:
         """Its word on who is in the sum: a server that tells others something else does not get enough of them."""
         state = self._take("cover")
         arrived = tuple(sorted({int(number) for number in self.letter.about["arrived"]} & set(state.sharers)))
-        self._check_total(state.clients[participant] for participant in arrived)
+        self._check_total((state.clients[participant] for participant in arrived), state.least)
         state = replace(state, stage="confirm", arrived=arrived)
         keep(self.folder, state)
         return self._answer({"word": give_word(self._word(state), self.own).hex()})
@@ -159,9 +161,9 @@ class Steps:
         cards = {one: (text, state.clients[one]) for one, text in sorted(state.messages.items())}
         return Word(self.about, cards, list(state.sharers), list(state.arrived))
 
-    def _check_total(self, clients: Iterable[int]) -> None:
+    def _check_total(self, clients: Iterable[int], least: int = 0) -> None:
         if self.policy is not None:
-            self.policy.check_total(self.method, sum(clients), trains=self.purpose == TRAIN)
+            self.policy.check_total(self.method, sum(clients), least, trains=self.purpose == TRAIN)
 
     def _of(self, state: State) -> RoundSetup:
         messages = {participant: bytes.fromhex(text) for participant, text in state.messages.items()}

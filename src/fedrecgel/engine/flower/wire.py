@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from fedrecgel.methods.base import Download
+from fedrecgel.methods.messages import Download
 from fedrecgel.tables import StackedTable
 from fedrecgel.tensors import Tensors, n_bytes
 

@@ -259,7 +259,8 @@ class Learnt extends Scorer {
   examples(own, number) {
     const how = this.settings.fold_in, k = how.negatives, free = this.n - own.items.length, found = [];
     if (free < k) throw new Error(`Learning needs ${k} items that you have not picked. Found ${free}.`);
-    const items = how.repeats ? own.items.flatMap((item, place) => Array(own.counts[place]).fill(item)) : own.items;
+    const learnt = (place) => own.later[place] < (how.latest ?? Infinity), times = (place) => (how.repeats ? own.counts[place] : 1);
+    const items = own.items.flatMap((item, place) => (learnt(place) ? Array(times(place)).fill(item) : []));
     const order = BigInt(`0x${how.order[number]}`), others = BigInt(`0x${how.others[number]}`);
     const drawn = items.map((item, nth) => ({ item, nth, chance: uniform(order, nth) }));
     for (const { item, nth } of drawn.sort((a, b) => a.chance - b.chance || a.nth - b.nth)) {
