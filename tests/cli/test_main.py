@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from types import ModuleType
 
 import pytest
 
-from fedrecgel.cli.main import COMMANDS, main, parser
+from fedrecgel.cli.main import COMMANDS, GROUPS, main, parser
+from fedrecgel.cli.terminal import COLOURS
 
 HEAVY = ("torch", "numpy", "pyarrow", "scipy", "matplotlib", "msgspec", "optuna")
 ASK = f"""
@@ -30,6 +32,9 @@ sys.exit(code)
         ("--version", 0),
         ("trian", 2),
         ("", 0),
+        ("train --help", 0),
+        ("config --help", 0),
+        ("completion --help", 0),
         ("methods --help", 0),
         ("recommend --help", 0),
         ("data --help", 0),
@@ -73,9 +78,12 @@ def test_no_command_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "--methd", "x"], "usage: fedrecgel train", "Did you mean --method?"),
         (["data", "audit", "demo", "--jsn"], "usage: fedrecgel data audit", "Did you mean --json?"),
         (["report", "runs", "--zzz"], "usage: fedrecgel report", "unrecognized arguments: --zzz."),
+        (["data", "inof", "demo"], "usage: fedrecgel data", "Unknown command 'inof'. Did you mean 'info'?"),
+        (["completion", "bsh"], "usage: fedrecgel completion", "Unknown value 'bsh'. Did you mean 'bash'?"),
+        (["recommend"], "usage: fedrecgel recommend", "required: RUN"),
     ],
 )
-def test_an_unknown_option_shows_the_usage_of_its_command(
+def test_wrong_words_show_the_usage_of_their_command_and_the_nearest(
     capsys: pytest.CaptureFixture[str], words: list[str], usage: str, hint: str
 ) -> None:
     with pytest.raises(SystemExit) as left:
@@ -84,6 +92,32 @@ def test_an_unknown_option_shows_the_usage_of_its_command(
     told = capsys.readouterr().err
     assert told.startswith(usage)
     assert hint in told
+
+
+def test_every_command_is_in_a_group_of_the_help() -> None:
+    grouped = [name for names in GROUPS.values() for name in names if name in COMMANDS]
+    assert sorted(grouped) == sorted(COMMANDS)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("variables", "colour"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
+def test_help_has_colour_on_terminals_that_want_it(
+    variables: dict[str, str], colour: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    assert main([]) == 0
+    assert ("\x1b[1musage:\x1b[0m" in screen.getvalue()) is colour
+    assert ("  \x1b[36mtrain\x1b[0m   " in screen.getvalue()) is colour
+    assert COLOURS.sub("", screen.getvalue()) == parser([]).format_help()
 
 
 def test_ctrl_c_during_imports_shows_no_traceback(

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import json
 import signal
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import fedrecgel
-from fedrecgel.cli.main import main
+from fedrecgel.cli.common import config_of
+from fedrecgel.cli.main import main, parser
 from fedrecgel.cli.progress import Progress
+from fedrecgel.runs.shipped import shipped_configs
 
 Capture = pytest.CaptureFixture[str]
 SMALL = [
@@ -169,13 +172,18 @@ def test_ctrl_c_ends_the_round_and_can_be_resumed(csv: Path, capsys: Capture, mo
     assert first.recommend("u0") == second.recommend("u0")
 
 
-def test_help_lists_every_section(capsys: Capture) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["train", "--help"])
-    assert caught.value.code == 0
-    text = capsys.readouterr().out
-    for key in ("data.name", "split.ties", "sampling.negatives", "run.rounds", "evaluation.ks", "checkpoint.every"):
-        assert key in text
+def test_tuned_settings_come_with_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """Also outside a checkout; none for an own file, which is said with the way out."""
+    monkeypatch.chdir(tmp_path)
+    args = parser(["train"]).parse_args(["train", "--config", "tuned", "--dataset", "filmtrust", "--method", "fedmf"])
+    shipped = tomllib.loads((shipped_configs() / "filmtrust" / "fedmf.toml").read_text(encoding="utf-8"))
+    options = config_of(args).method.options
+    assert {"fraction", "lr", "server_lr"} <= options.keys()
+    assert {key: options[key] for key in ("lr", "server_lr")} == {
+        key: shipped["method"][key] for key in ("lr", "server_lr")
+    }
+    assert main(["train", "--config", "tuned", "--dataset", "mine.csv", "--method", "fedmf"]) == 2
+    assert "or search: fedrecgel tune --dataset mine.csv --method fedmf." in capsys.readouterr().err
 
 
 def test_a_final_model_takes_rounds_and_settings_of_a_finished_run(csv: Path, capsys: Capture) -> None:

@@ -55,6 +55,20 @@ def test_from_a_config_to_a_run_with_the_best_values(config: Path, capsys: Captu
     assert line["validation"] == best["validation"]
 
 
+def test_a_search_without_a_config_file(config: Path, capsys: Capture) -> None:
+    """Its trials are those of a file that says the same."""
+    shop, out = str(config.parent / "shop.csv"), config.parent / "flags"
+    words = ["--dataset", shop, "--method", "fedncf", "--rounds", "2", "--trials", "1", "--out", str(out)]
+    small = ["--set", "method.gmf_dim=4", "--set", "method.mlp_dim=6", "--set", "method.fraction=0.5"]
+    assert main(["tune", *words, *small, "--set", "evaluation.every=1"]) == 0
+    config.write_text(config.read_text().partition("[search]")[0])
+    assert tune(config, "--trials", "1") == 0
+    one, other = ((folder / "search.toml").read_text() for folder in (out, config.parent / "search"))
+    assert one == other
+    assert main(["tune"]) == 2
+    assert "fedrecgel tune --dataset NAME|PATH" in capsys.readouterr().err
+
+
 def test_the_same_command_goes_on(config: Path, capsys: Capture) -> None:
     assert tune(config, "--trials", "2") == 0
     first = (config.parent / "search" / "trials.jsonl").read_text()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import os
 import sys
 import textwrap
 import warnings
-from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from argparse import ArgumentParser, Namespace, _ActionsContainer
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from itertools import pairwise
@@ -39,14 +37,26 @@ FLAGS = {
 """Options that are short for a setting."""
 
 
-def add_set_option(parser: ArgumentParser) -> None:
+def add_config_options(parser: ArgumentParser) -> None:
+    """Add CONFIG.toml, and `--config`, which also takes the word `tuned`."""
+    given = parser.add_mutually_exclusive_group()
+    given.add_argument("config", nargs="?", metavar="CONFIG.toml", help="settings; flags and --set come on top")
+    given.add_argument(
+        "--config",
+        dest="config_option",
+        metavar="tuned|FILE",
+        help="the same; tuned: what a search found for this method on this data set, which the package brings",
+    )
+
+
+def add_set_option(parser: _ActionsContainer) -> None:
     """Add `--set section.key=value`."""
     parser.add_argument(
         "--set", dest="assignments", metavar="SECTION.KEY=VALUE", action="append", default=[], help="any setting"
     )
 
 
-def add_columns_option(parser: ArgumentParser) -> None:
+def add_columns_option(parser: _ActionsContainer) -> None:
     """Add `--columns`."""
     parser.add_argument(
         "--columns", metavar="A,B,…", help="columns of a text file without a header, as in user,item,rating,timestamp"
@@ -68,12 +78,29 @@ def writable(folder: str | Path, option: str = "--out") -> Path:
 
 def config_of(args: Namespace) -> Config:
     """Defaults, then the config file, then flags, then --set."""
-    from fedrecgel.runs.config import parse_assignment, read_config  # here, because it imports torch
+    from fedrecgel.runs.config import read_config  # here, because it imports torch
+
+    given = assignments_of(args)
+    return read_config(config_path(args, given), given)
+
+
+def assignments_of(args: Namespace) -> list[tuple[str, str, object]]:
+    """What flags and --set give, as (section, key, value)."""
+    from fedrecgel.runs.config import parse_assignment
 
     given = [(*FLAGS[flag], value) for flag, value in vars(args).items() if flag in FLAGS and value is not None]
-    given += [parse_assignment(text) for text in getattr(args, "assignments", [])]
-    path = getattr(args, "config", None)
-    return read_config(Path(path) if path else None, given)
+    return given + [parse_assignment(text) for text in getattr(args, "assignments", [])]
+
+
+def config_path(args: Namespace, given: Sequence[tuple[str, str, object]]) -> Path | None:
+    """The file that CONFIG.toml or `--config` names, if one is given."""
+    from fedrecgel.runs.shipped import TUNED, tuned_config
+
+    named = getattr(args, "config_option", None) or getattr(args, "config", None)
+    if named == TUNED and getattr(args, "config_option", None):
+        chosen = {(section, key): str(value) for section, key, value in given}
+        return tuned_config(chosen.get(("data", "name"), "demo"), chosen.get(("method", "name"), "fedrecgel"))
+    return Path(named) if named else None
 
 
 @contextmanager
@@ -90,6 +117,9 @@ def warnings_as_sentences() -> Iterator[None]:
 
 def field_docs(kind: type) -> dict[str, str]:
     """The docstring below each field of a dataclass, bases included; Python itself throws these away."""
+    import ast  # here, as these two take a good part of what `fedrecgel --help` may take
+    import inspect
+
     docs: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if base.__module__ == "builtins":

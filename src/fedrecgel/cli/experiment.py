@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
@@ -15,6 +14,7 @@ from fedrecgel.data.load import NAMES
 from fedrecgel.errors import ConfigError, RunFolderError
 from fedrecgel.methods import METHODS, find_method
 from fedrecgel.runs.config import parse_assignment
+from fedrecgel.runs.shipped import shipped_configs
 from fedrecgel.studies import EXPERIMENTS
 from fedrecgel.studies.experiment import Experiment, Scope, names_in
 from fedrecgel.studies.plan import Plan, carry_out, record_finished
@@ -64,7 +64,7 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def _add_options(parser: ArgumentParser, kind: type[Experiment]) -> None:
     add = parser.add_argument
-    add("--datasets", metavar="A,B", default="demo", help=f"of {', '.join(NAMES)}")
+    add("--datasets", metavar="A,B", default="demo", help=f"of {', '.join(NAMES)}; or files, as in mine.csv")
     add("--methods", metavar="A,B", help=f"of {', '.join(kind.methods or METHODS)} (default: all)")
     for own in kind.options:
         add(own.flag, metavar=own.metavar, help=own.help, default=own.default, type=type(own.default or ""))
@@ -74,7 +74,12 @@ def _add_options(parser: ArgumentParser, kind: type[Experiment]) -> None:
     add("--seeds", type=int, default=seeds, metavar="N", help=f"seeds 0 … N-1 (default {seeds})")
     add("--rounds", type=int, metavar="N", help="rounds of every federated method")
     add("--out", default=OUT, metavar="DIR", help=f"experiments' folder (default {OUT})")
-    add("--configs", default=CONFIGS, metavar="DIR", help=f"folder of configs (default {CONFIGS})")
+    add(
+        "--configs",
+        default=CONFIGS,
+        metavar="DIR",
+        help=f"folder of configs (default {CONFIGS}, else those of the package)",
+    )
     add("--data-dir", metavar="DIR", help="folder with the raw files of named data sets")
     add("--jobs", type=int, default=1, metavar="N", help="runs at the same time (default 1)")
     add("--plan", action="store_true", help="say what would be run and how long, after short probes")
@@ -134,11 +139,12 @@ def _run_missing(experiment: Experiment, plan: Plan, args: Namespace, console: C
 def experiment_of(args: Namespace) -> Experiment:
     """What the options describe."""
     kind = EXPERIMENTS[args.experiment]
-    if not Path(args.configs).is_dir():
+    configs = Path(args.configs)
+    if not configs.is_dir():
         if args.configs != CONFIGS:
             raise ConfigError(f"--configs should name a folder. Found none at '{args.configs}'.")
-        print(f"There is no folder '{CONFIGS}' here: every method runs at its defaults, none tuned.", file=sys.stderr)
-    presets = Presets(Path(args.configs), args.rounds, args.data_dir, tuple(map(parse_assignment, args.assignments)))
+        configs = shipped_configs()
+    presets = Presets(configs, args.rounds, args.data_dir, tuple(map(parse_assignment, args.assignments)))
     datasets = names_in("data set", args.datasets, [*NAMES, *(n for n in args.datasets.split(",") if Path(n).suffix)])
     settings = () if kind.settings is None else names_in("setting", args.settings, SETTINGS)
     options = {own.name: getattr(args, own.name) for own in kind.options}

@@ -7,12 +7,10 @@ import os
 import sys
 import traceback
 from collections.abc import Collection, Sequence
-from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import version
-from typing import Any
 
 from fedrecgel.cli.common import INTERRUPTED
+from fedrecgel.cli.parser import Parser, ShowVersion
 from fedrecgel.cli.terminal import plain_output
 from fedrecgel.errors import ConfigError, FedrecgelError, unknown
 
@@ -31,8 +29,16 @@ COMMANDS = {
     "node": "host users for a run on several machines",
     "bench": "measure a round on this machine",
     "doctor": "show versions, devices, data folders and advice",
+    "config": "every setting, its default and meaning",
+    "completion": "a script that completes commands in a shell",
 }
 """Every command, which is a module of this folder, and its line in the help."""
+GROUPS = {
+    "a recommender, from data to devices": ("train", "tune", "recommend", "export", "serve", "forget", "node"),
+    "experiments": ("experiment", "compare", "report", "audit", "bench"),
+    "look things up": ("data", "methods", "config", "doctor", "completion"),
+}
+"""Commands as the help lists them."""
 EPILOG = """\
 first steps:
   fedrecgel train                            a federated recommender on generated data, in under a minute
@@ -40,40 +46,36 @@ first steps:
   fedrecgel methods fedrecgel                what a method does, its settings, what leaves the device
   fedrecgel train --dataset mine.csv         your own interactions
 
+`fedrecgel COMMAND --help` explains a command with examples, `fedrecgel config` every setting.
 --debug anywhere on the line shows the traceback of an error.
 """
-
-
-class Parser(argparse.ArgumentParser):
-    """One that refuses an unknown option itself, with the usage of the command it was given to."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """All words, or an error that names the nearest option."""
-        found, unknown_words = super().parse_known_args(args, namespace)
-        if unknown_words:
-            word = unknown_words[0]
-            near = get_close_matches(word.partition("=")[0], self._option_string_actions, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            self.error(f"unrecognized arguments: {' '.join(unknown_words)}.{hint}")
-        return found, unknown_words
 
 
 def parser(complete: Collection[str] = COMMANDS.keys()) -> argparse.ArgumentParser:
     """All commands; only those in `complete` get their options, for which their modules, and torch, are imported."""
     top = Parser(
         prog="fedrecgel",
-        description="Federated recommendation: recommenders trained while every user's clicks stay on the device.",
+        usage="fedrecgel [-h] [--version] COMMAND …",
+        description="Federated recommendation: recommenders trained while every user's clicks stay on the device.\n\n"
+        + "\n\n".join(_group(heading, names) for heading, names in GROUPS.items()),
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="version", version=f"fedrecgel {version('fedrecgel')}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    top.add_argument("--version", action=ShowVersion, nargs=0, help="show the version and exit")
+    commands = top.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, prog="fedrecgel", help=argparse.SUPPRESS
+    )
     for name, line in COMMANDS.items():
         if name in complete:
             import_module(f"fedrecgel.cli.{name}").add_parser(commands)
         else:
             commands.add_parser(name, help=line)
     return top
+
+
+def _group(heading: str, names: Sequence[str]) -> str:
+    lines = (f"  {name:<12}{COMMANDS[name]}" for name in names if name in COMMANDS)
+    return "\n".join([f"{heading}:", *lines])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

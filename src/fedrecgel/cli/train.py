@@ -1,46 +1,26 @@
-"""`fedrecgel train`: one run, watched."""
+"""`fedrecgel train`: its options. What it does is in `cli/train_run.py`, as the help need not wait for torch."""
 
 from __future__ import annotations
 
-import signal
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
-from fedrecgel.channels.registry import CHANNELS
-from fedrecgel.cli.common import (
-    INTERRUPTED,
-    add_columns_option,
-    add_set_option,
-    config_of,
-    describe_fields,
-    warnings_as_sentences,
-    writable,
-)
-from fedrecgel.cli.progress import Progress
-from fedrecgel.cli.table import result_table
-from fedrecgel.data.load import NAMES
-from fedrecgel.errors import ConfigError
-from fedrecgel.methods import METHODS
-from fedrecgel.report.event_log import EventLog
-from fedrecgel.runs.choice import read_titles
-from fedrecgel.runs.config import Config, section_types
-from fedrecgel.runs.continued import find_start, folder_of
-from fedrecgel.runs.flower import train_on_flower
-from fedrecgel.runs.folder import RunFolder
-from fedrecgel.runs.result import open_run
-from fedrecgel.runs.rewrite import keep_titles
-from fedrecgel.runs.training import Interrupted, Line, load_split, train_config
+from fedrecgel.cli.common import add_columns_option, add_config_options, add_set_option
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
     Subparsers = _SubParsersAction[ArgumentParser]
+
+EPILOG = """\
+examples:
+  fedrecgel train --dataset filmtrust --method fedncf --seed 1
+  fedrecgel train --dataset filmtrust --method fedmf --config tuned    with the values a search found
+  fedrecgel train --set method.rho_co=0.05 --set evaluation.every=5 --out runs/wider
+  fedrecgel train runs/wider/config.toml --out runs/again              the same run, bit for bit
+
+`fedrecgel config` lists every setting, `fedrecgel methods NAME` the hyper-parameters of a method.
+"""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -48,151 +28,45 @@ def add_parser(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "train",
         help="train and evaluate a method",
-        description="Train a federated recommender and evaluate it beside popularity. Without options: FedRecGEL on "
-        "the generated data set `demo`.",
-        epilog=_epilog(),
+        description="Train a federated recommender and evaluate it beside popularity.\n"
+        "Without options: FedRecGEL on the generated data set `demo`.",
+        epilog=EPILOG,
         formatter_class=RawDescriptionHelpFormatter,
     )
-    parser.add_argument("config", nargs="?", metavar="CONFIG.toml", help="settings; flags and --set come on top")
-    parser.add_argument("--dataset", metavar="NAME|PATH", help=f"{', '.join(NAMES)}, or a file")
-    parser.add_argument("--method", metavar="NAME", help=f"{', '.join(METHODS)}, or FILE.py:CLASS")
-    parser.add_argument("--rounds", type=int, metavar="N", help="communication rounds")
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of everything but the split")
-    parser.add_argument("--out", metavar="DIR", help="run folder (default runs/<dataset>-<method>-s<seed>)")
-    parser.add_argument("--data-dir", metavar="DIR", help="folder with the raw files of named data sets")
-    add_columns_option(parser)
-    parser.add_argument("--device", metavar="DEV", help="cpu, cuda, cuda:1, mps")
-    parser.add_argument("--engine", metavar="NAME", help="where the clients live: local, flower")
-    parser.add_argument("--channel", metavar="NAME", help=f"between devices and server: {', '.join(CHANNELS)}")
-    parser.add_argument("--final", action="store_true", help="train on all interactions; nothing is measured")
-    parser.add_argument(
-        "--rounds-of", metavar="RUN", help="with --final: as many rounds as this finished run reports, and its settings"
+    add_config_options(parser)
+    what = parser.add_argument_group("what")
+    what.add_argument("--dataset", metavar="NAME|PATH", help="a name of `fedrecgel data list`, or a file")
+    what.add_argument("--data-dir", metavar="DIR", help="folder with the raw files of named data sets")
+    add_columns_option(what)
+    what.add_argument("--titles", metavar="FILE", help=".csv or .parquet with columns item and title, kept in the run")
+    what.add_argument("--method", metavar="NAME", help="a name of `fedrecgel methods`, or FILE.py:CLASS")
+    what.add_argument("--rounds", type=int, metavar="N", help="communication rounds")
+    what.add_argument("--seed", type=int, metavar="N", help="seed of everything but the split")
+    add_set_option(what)
+    where = parser.add_argument_group("where")
+    where.add_argument("--out", metavar="DIR", help="run folder (default runs/<dataset>-<method>-s<seed>)")
+    where.add_argument("--device", metavar="DEV", help="cpu, cuda, cuda:1, mps")
+    where.add_argument("--engine", metavar="NAME", help="where the clients live: local, flower")
+    where.add_argument(
+        "--channel", metavar="NAME", help="between devices and server: plain, secagg, bfv, dp, secagg+dp, local-dp"
     )
-    parser.add_argument(
+    runs = parser.add_argument_group("other runs")
+    runs.add_argument("--resume", action="store_true", help="continue an interrupted run, to the same bits")
+    runs.add_argument(
         "--from", dest="start", metavar="RUN", help="go on from this finished run, with its settings; --dataset NEW"
     )
-    parser.add_argument(
-        "--titles", metavar="FILE", help=".csv or .parquet with columns item and title, kept in the run"
+    runs.add_argument("--final", action="store_true", help="train on all interactions; nothing is measured")
+    runs.add_argument(
+        "--rounds-of", metavar="RUN", help="with --final: as many rounds as this finished run reports, and its settings"
     )
-    add_set_option(parser)
-    parser.add_argument("--resume", action="store_true", help="continue an interrupted run, to the same bits")
-    parser.add_argument("--tensorboard", action="store_true", help="also log to RUN/tensorboard (extra 'report')")
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    shown = parser.add_argument_group("what is shown")
+    shown.add_argument("--tensorboard", action="store_true", help="also log to RUN/tensorboard (extra 'report')")
+    shown.add_argument("--quiet", action="store_true", help="print nothing but errors")
     parser.set_defaults(run=run_train)
-
-
-def _epilog() -> str:
-    sections = [describe_fields(kind, prefix=f"{name}.") for name, kind in section_types().items() if name != "method"]
-    return (
-        "examples:\n"
-        "  fedrecgel train --dataset filmtrust --method fedncf --seed 1\n"
-        "  fedrecgel train --set method.rho_co=0.05 --set evaluation.every=5 --out runs/wider\n"
-        "  fedrecgel train --set method.variant=paper        Algorithm 1 to the letter (it drives weights to 0)\n"
-        "  fedrecgel train runs/wider/config.toml --out runs/again    the same run, bit for bit\n\n"
-        "settings for CONFIG.toml and --set (hyper-parameters: `fedrecgel methods NAME`):\n" + "\n".join(sections)
-    )
 
 
 def run_train(args: Namespace) -> int:
     """Train, or show a run that is finished already."""
-    if args.start is not None:
-        args.start = folder_of(args.start)
-        args.config = args.config or str(RunFolder(Path(args.start)).config)
-    config = _final_config(args) if args.final or args.rounds_of else config_of(args)
-    if args.start is not None:  # the run itself may have been continued
-        config = replace(config, run=replace(config.run, start_mark=None))
-    config, earlier = find_start(config)
-    folder = RunFolder(writable(config.default_out if args.out is None else args.out))
-    state = folder.claim(config.to_dict(), resume=args.resume)
-    if state == "finished":
-        folder.check_data(load_split(config).fingerprint)
-        if not args.quiet:
-            print(result_table(open_run(folder.path)))
-            print(f"\nNothing to do: this run was finished before. Results are in {folder.path}")
-            print("To repeat it, choose another folder with --out.")
-        return 0
-    events = EventLog(folder.path / "tensorboard") if args.tensorboard else None
-    progress = Progress(config, quiet=args.quiet)
-    deployed = config.run.engine == "flower" and config.flower.superlink is not None
-    split = None
-    if not deployed:  # there the data are on the nodes
-        progress.say(f"Loading {config.data.name} …")
-        split = load_split(config)
-        for sentence in split.interactions.assumed:
-            progress.say(sentence)
-        progress.start(split)
-        if args.titles is not None:
-            with warnings_as_sentences():
-                read_titles(args.titles, split.interactions.item_ids)  # before anything is trained
-    local = partial(train_config, start=earlier, say=progress.say)
-    start = local if config.run.engine == "local" else train_on_flower
-    with _stop_on_interrupt(progress) as should_stop, progress, events or nullcontext():
-        try:
-            watch = _both(progress.watch, events.watch) if events else progress.watch
-            result = start(config, split, folder, resume=args.resume, watch=watch, should_stop=should_stop)
-        except Interrupted as stopped:
-            progress.close()
-            progress.say(f"Stopped after round {stopped.rounds}. Continue with the same command and --resume.")
-            return INTERRUPTED
-    if args.titles is not None and result is not None:
-        with warnings_as_sentences():
-            keep_titles(folder.path, result.with_titles(args.titles))
-    if result is None:
-        progress.say(f"Finished. Results are on the server, in {folder.path.resolve()}")
-        return 0
-    if config.local.accelerate and not result.summary["accelerated"]:
-        progress.say("local.accelerate had no effect: no kernel for these settings, or no C++ compiler was found.")
-    if not args.quiet:
-        print(result_table(result))
-        print(f"\nResults are in {folder.path}")
-    return 0
+    from fedrecgel.cli.train_run import run  # here, because it imports torch
 
-
-def _final_config(args: Namespace) -> Config:
-    """The settings of a run that holds nothing out.
-
-    Raises:
-        ConfigError: it is not said how many rounds it should take.
-    """
-    if not args.final:
-        raise ConfigError("--rounds-of says how long a final model trains. Add --final, or give --rounds N.")
-    if args.rounds_of is not None:
-        run = RunFolder(Path(args.rounds_of))
-        args.rounds = args.rounds or run.read_summary()["protocol"]["selected_round"]
-        args.config = args.config or str(run.config)
-    args.assignments = [*args.assignments, "run.final=true", "evaluation.selection='last'", "split.validation=false"]
-    config = config_of(args)
-    stated = any(text.replace(" ", "").startswith("run.rounds=") for text in args.assignments)
-    if args.rounds is None and args.config is None and not stated and config.method.build().rounds is None:
-        raise ConfigError(
-            "A final model measures nothing, so it cannot tell when to stop. Give --rounds N, a tuned CONFIG.toml, or "
-            "--rounds-of RUN with a finished run."
-        )
-    return config
-
-
-def _both(first: Callable[[Line], None], second: Callable[[Line], None]) -> Callable[[Line], None]:
-    def watch(line: Line) -> None:
-        first(line)
-        second(line)
-
-    return watch
-
-
-@contextmanager
-def _stop_on_interrupt(progress: Progress) -> Iterator[Callable[[], bool]]:
-    """Ctrl-C finishes the round, writes a checkpoint and stops; a second one stops at once."""
-    asked = False
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-        progress.say("Finishing this round; press Ctrl-C again to stop at once …")
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield lambda: asked
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return run(args)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from fedrecgel.cli.common import INTERRUPTED, add_columns_option, writable
+from fedrecgel.cli.common import INTERRUPTED, add_columns_option, add_set_option, assignments_of, writable
 from fedrecgel.cli.progress import describe_loss
 from fedrecgel.errors import ConfigError
 from fedrecgel.runs.config import Config
@@ -29,6 +28,10 @@ if TYPE_CHECKING:
 TRIALS = 20
 
 EPILOG = """\
+examples:
+  fedrecgel tune --dataset mine.csv                          FedRecGEL on an own file
+  fedrecgel tune --dataset filmtrust --method fedmf --trials 8
+
 CONFIG.toml is a config as for `train`. It may say what to try; else the method's default space is searched:
 
   [search]
@@ -48,10 +51,16 @@ def add_parser(subparsers: Subparsers) -> None:
         epilog=EPILOG,
         formatter_class=RawDescriptionHelpFormatter,
     )
-    parser.add_argument("config", metavar="CONFIG.toml", help="settings and, if wanted, a table [search]")
+    parser.add_argument("config", nargs="?", metavar="CONFIG.toml", help="settings and, if wanted, a table [search]")
+    parser.add_argument("--dataset", metavar="NAME|PATH", help="a name of `fedrecgel data list`, or a file")
+    parser.add_argument("--method", metavar="NAME", help="a name of `fedrecgel methods`, or FILE.py:CLASS")
+    parser.add_argument("--rounds", type=int, metavar="N", help="communication rounds of every trial")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of everything but the split")
+    parser.add_argument("--data-dir", metavar="DIR", help="folder with the raw files of named data sets")
     parser.add_argument("--trials", type=int, default=TRIALS, metavar="N", help=f"trials in all (default {TRIALS})")
     parser.add_argument("--out", metavar="DIR", help="folder (default runs/tune-<dataset>-<method>-s<seed>)")
     add_columns_option(parser)
+    add_set_option(parser)
     parser.set_defaults(run=run_tune)
 
 
@@ -59,9 +68,9 @@ def run_tune(args: Namespace) -> int:
     """Search, then show every trial beside popularity."""
     if args.trials < 1:
         raise ConfigError(f"--trials should be at least 1. Found {args.trials}.")
-    config, space = read_search(Path(args.config))
-    if args.columns is not None:
-        config = replace(config, data=replace(config.data, columns=args.columns))
+    if args.config is None and args.dataset is None:
+        raise ConfigError("A search needs data: fedrecgel tune --dataset NAME|PATH, or a CONFIG.toml.")
+    config, space = read_search(args.config and Path(args.config), assignments_of(args))
     config = for_search(config)
     folder = SearchFolder(writable(args.out or Path("runs") / f"tune-{config.default_out.name}"))
     done = folder.claim(config, space)

@@ -305,11 +305,15 @@ def read_sections(path: Path) -> dict[str, Any]:
 
 
 def read_config(path: Path | None, assignments: Sequence[tuple[str, str, object]] = ()) -> Config:
-    """A config file, then overrides; defaults for the rest.
+    """A config file, then overrides; defaults for the rest."""
+    return from_dict(with_assignments(read_sections(path) if path is not None else {}, assignments))
 
-    An override of method.name drops the file's other method settings: they belong to the other method.
+
+def with_assignments(sections: dict[str, Any], assignments: Sequence[tuple[str, str, object]]) -> dict[str, Any]:
+    """Sections with overrides.
+
+    An override of method.name drops the other method settings: they belong to the other method.
     """
-    sections = read_sections(path) if path is not None else {}
     for section, key, value in sorted(assignments, key=lambda given: given[:2] != ("method", "name")):
         table = sections.setdefault(section, {})
         if not isinstance(table, dict):
@@ -317,7 +321,7 @@ def read_config(path: Path | None, assignments: Sequence[tuple[str, str, object]
         if (section, key) == ("method", "name") and not _same_method(table.get("name", "fedrecgel"), value):
             table.clear()
         table[key] = value
-    return from_dict(sections)
+    return sections
 
 
 def _same_method(one: object, other: object) -> bool:

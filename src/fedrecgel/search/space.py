@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
 
 from fedrecgel.errors import ConfigError, unknown
 from fedrecgel.methods import find_method
-from fedrecgel.runs.config import Config, build, from_dict, read_sections
+from fedrecgel.runs.config import Config, build, from_dict, read_sections, with_assignments
 
 Value = float | int | str | bool
 """What one setting can be."""
@@ -94,15 +94,15 @@ Space = Mapping[str, Range | Choice]
 """What may change, by `section.key`."""
 
 
-def read_search(path: Path) -> tuple[Config, Space]:
-    """A config file and its table [search], or the method's default space if it has none.
+def read_search(path: Path | None, assignments: Sequence[tuple[str, str, object]] = ()) -> tuple[Config, Space]:
+    """A config file, overrides, and its table [search], or the method's default space if it has none.
 
     Raises:
         ConfigError: the file is no config, or a key or a bound of the space is wrong.
     """
-    sections = read_sections(path)
+    sections = read_sections(path) if path is not None else {}
     table = sections.pop("search", None)
-    config = from_dict(sections)
+    config = from_dict(with_assignments(sections, assignments))
     if table is None:
         table = default_space(config.method.name)
     if not isinstance(table, Mapping) or not table:

@@ -18,6 +18,7 @@ from typing import Literal
 from fedrecgel.errors import ConfigError, unknown
 from fedrecgel.methods import find_method, method_label
 from fedrecgel.runs.config import Config, read_config
+from fedrecgel.runs.shipped import shown_config
 
 Setting = Literal["published", "tuned", "long"]
 SETTINGS: tuple[Setting, ...] = ("published", "tuned", "long")
@@ -61,13 +62,13 @@ class Presets:
         path, about = None, "released settings" if RELEASED in kind.variants else "defaults"
         base = about
         if setting == "tuned" and tuned.exists():
-            path, about = tuned, tuned.as_posix()
+            path, about = tuned, shown_config(tuned)
         given: list[Assignment] = [("data", "name", dataset), ("method", "name", method)]
         if path is None and RELEASED in kind.variants:
             given.append(("method", "variant", RELEASED))
         if path is None and (found := _radii(radii, method)):
             given += found
-            about = f"{base}, radii of {radii.as_posix()}"
+            about = f"{base}, radii of {shown_config(radii)}"
         if self.data_dir is not None:
             given.append(("data", "dir", self.data_dir))
         if setting == "long" and kind.kind == "federated":
