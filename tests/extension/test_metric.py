@@ -55,7 +55,6 @@ def test_in_the_main_table_and_the_report(tmp_path: Path, monkeypatch: pytest.Mo
     printed = capsys.readouterr().out
     assert "Precision@10" in printed
     assert "Precision@10, all items" in printed
-    assert "in the last 6 metric columns" in printed
     rows = json.loads((out / "main-table.json").read_text())["rows"]
     for row in rows:
         cells = row["cells"]["candidates"]

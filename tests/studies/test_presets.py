@@ -46,7 +46,14 @@ def test_tuned_takes_the_file_of_the_method_and_says_so(configs: Path) -> None:
     assert origin.config.to_dict()["method"]["server_lr"] == 0.007
     assert origin.config.run.rounds == 33
     assert origin.about == (configs / "demo" / "fedncf.toml").as_posix()
-    assert origin.heading == "Found by hand, on Sunday."
+    assert (origin.heading, origin.trials) == ("Found by hand, on Sunday.", None)
+
+
+def test_a_file_says_of_how_many_trials_its_values_are_the_best(configs: Path) -> None:
+    path = configs / "demo" / "fedncf.toml"
+    path.write_text(path.read_text().replace("Found by hand,", "FedNCF: the best of 24 trials of 30 rounds,"))
+    assert Presets(configs).origin("demo", "fedncf", "tuned", 0).trials == 24
+    assert Presets(configs).origin("demo", "fedncf", "published", 0).trials == 0
 
 
 def test_long_trains_more_clients_for_longer(configs: Path) -> None:

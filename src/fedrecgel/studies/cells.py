@@ -158,6 +158,8 @@ class Row:
     """Where every number of this row comes from."""
     heading: str = ""
     """How its settings were found, in the words of their file."""
+    trials: int | None = None
+    """Of which its settings are the best; 0 for settings that nobody searched for, None where it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -214,6 +216,7 @@ class Runs:
             cells=self.cells() if cells is None else cells,
             folders=[record.folder for record in self.records],
             heading=plan.origins[0].heading,
+            trials=plan.origins[0].trials,
         )
 
 

@@ -25,7 +25,6 @@ from fedrecgel.studies.cells import (
     left_out,
     plan_row,
     shown_name,
-    table_metrics,
 )
 from fedrecgel.studies.experiment import Document, Experiment, Option
 from fedrecgel.studies.pairs import Pair, mark_best, pairs_of
@@ -104,15 +103,16 @@ class MainTable(Document):
                 *both_rankings(row),
                 seeds_entry(row),
                 Entry(f"{row.seconds:.1f}", row.seconds),
+                Entry("–" if row.trials is None else str(row.trials), row.trials),
                 Entry(row.about, hint=", ".join(row.folders)),
             ]
             for row in rows
         ]
-        how_many = "four" if len(table_metrics()) == 4 else str(len(table_metrics()))
         notes = [
             "Percent, mean ± standard deviation over seeds; in brackets the published figure. Ranked among 99 sampled "
-            f"candidates, in the last {how_many} metric columns among all items.",
+            "candidates; where the column says so, among all items.",
             f"{MARKS} {VERSUS}",
+            "Trials: how many sets of values the settings are the best of, on the validation item.",
             f"Reported round: {' or '.join(sorted({SELECTIONS[row.selection] for row in rows}))}.",
             f"Test: {self.test}.",
             f"Published figures: {self.published}, quoted as printed.",
@@ -120,7 +120,7 @@ class MainTable(Document):
             *self.caveats[dataset],
             *(f"Settings: {row.heading}" for row in rows if row.heading),
         ]
-        columns = ["method", *both_rankings_columns(), "seeds", "s per run", "settings"]
+        columns = ["method", *both_rankings_columns(), "seeds", "s per run", "trials", "settings"]
         return Table(f"main-{dataset}", f"{dataset}: HR and NDCG of every method", columns, lines, notes, self.command)
 
     def charts(self, records: Sequence[Record]) -> list[Chart]:

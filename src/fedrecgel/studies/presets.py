@@ -8,6 +8,7 @@ long       half of the clients per round, server rate 5e-3, 200 rounds: long eno
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -28,6 +29,9 @@ LONG_ROUNDS = 200
 RELEASED = "released"
 """The variant that published comparisons start from: new defaults do not move them."""
 
+TRIALS = re.compile(r"the best of (\d+) trials")
+"""In the heading of a settings file."""
+
 Assignment = tuple[str, str, object]
 
 
@@ -39,6 +43,12 @@ class Origin:
     about: str
     heading: str = ""
     """What the settings file says of itself: how its values were found."""
+
+    @property
+    def trials(self) -> int | None:
+        """How many trials its values are the best of, as the file says; 0 without a file, None if it does not say."""
+        found = TRIALS.search(self.heading)
+        return int(found[1]) if found else None if self.heading else 0
 
 
 @dataclass(frozen=True)
