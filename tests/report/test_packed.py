@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import tarfile
 from pathlib import Path
@@ -53,10 +54,23 @@ def test_several_archives_are_one_folder_unless_they_disagree(results: Path, tmp
     pack(other, tmp_path / "b.tar.xz")
     unpack([tmp_path / "a.tar.xz", tmp_path / "b.tar.xz"], tmp_path / "both")
     assert (tmp_path / "both" / "results.jsonl").read_bytes() == (results / "results.jsonl").read_bytes()
-    (other / "environment.json").write_text("{}", encoding="utf-8")
+    summary = next(other.glob("runs/*/summary.json"))
+    summary.write_text("{}", encoding="utf-8")
     pack(other, tmp_path / "b.tar.xz")
-    with pytest.raises(RunFolderError, match=r"has another 'environment\.json'"):
+    with pytest.raises(RunFolderError, match=r"has another 'runs/.*/summary\.json'"):
         unpack([tmp_path / "a.tar.xz", tmp_path / "b.tar.xz"], tmp_path / "again")
+
+
+def test_archives_of_several_machines_name_them_all(results: Path, tmp_path: Path) -> None:
+    shutil.copytree(results, other := tmp_path / "other")
+    (machine := json.loads((results / "environment.json").read_text()))["cores"] = 96
+    (other / "environment.json").write_text(json.dumps(machine), encoding="utf-8")
+    for folder, name in ((results, "a.tar.xz"), (other, "b.tar.xz")):
+        pack(folder, tmp_path / name)
+    unpack([tmp_path / "a.tar.xz", tmp_path / "b.tar.xz"], tmp_path / "both")
+    found = json.loads((tmp_path / "both" / "environment.json").read_text())
+    assert found["cores"].endswith("; 96")
+    assert found["system"] == machine["system"]
 
 
 @pytest.mark.parametrize(

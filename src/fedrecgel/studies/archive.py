@@ -7,10 +7,13 @@ without training.
 
 from __future__ import annotations
 
+import json
 import lzma
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePath, PurePosixPath
+
+import msgspec
 
 from fedrecgel.errors import RunFolderError, StorageError
 from fedrecgel.storage import write_atomically
@@ -18,6 +21,8 @@ from fedrecgel.storage import write_atomically
 SUFFIX = ".tar.xz"
 LOG = "results.jsonl"
 """Lines of several archives are put behind each other."""
+MACHINE = "environment.json"
+"""Archives may come from several machines, or from one at several commits."""
 TEXTS = frozenset({".json", ".jsonl", ".toml"})
 RANKS = "ranks.safetensors"
 """The only tensors that are packed: models weigh too much, and private parts are nobody's business."""
@@ -99,7 +104,19 @@ def _place(file: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, source:
     if name.as_posix() == LOG:
         with target.open("ab") as log:
             log.write(text)
+    elif name.as_posix() == MACHINE and target.exists():
+        target.write_text(_together(target.read_bytes(), text, source), encoding="utf-8")
     elif target.exists() and target.read_bytes() != text:
         raise RunFolderError(f"Packed results should agree. '{source}' has another '{member.name}' than one before it.")
     else:
         target.write_bytes(text)
+
+
+def _together(first: bytes, second: bytes, source: Path) -> str:
+    """What two descriptions of a machine say: every different value of a key."""
+    try:
+        one, other = (msgspec.json.decode(text, type=dict[str, str | int | None]) for text in (first, second))
+    except msgspec.DecodeError as error:
+        raise StorageError(f"'{source}' should be packed results. Its {MACHINE} cannot be read: {error}.") from error
+    values = {key: dict.fromkeys(str(found[key]) for found in (one, other) if key in found) for key in one | other}
+    return json.dumps({key: "; ".join(found) for key, found in values.items()}, indent=1) + "\n"
