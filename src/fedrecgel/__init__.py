@@ -9,7 +9,18 @@ os.environ.setdefault(
     "OMP_WAIT_POLICY", "PASSIVE"
 )  # before torch is loaded: idle threads that spin slow down everything
 
-__all__ = ["METHODS", "Interactions", "Method", "Recommendation", "Result", "Split", "load", "open", "train"]
+__all__ = [
+    "METHODS",
+    "Interactions",
+    "Method",
+    "Recommendation",
+    "Result",
+    "Split",
+    "compare",
+    "load",
+    "open",
+    "train",
+]
 
 if TYPE_CHECKING:
     from fedrecgel.data.interactions import Interactions
@@ -17,6 +28,7 @@ if TYPE_CHECKING:
     from fedrecgel.data.split import Split
     from fedrecgel.methods import METHODS
     from fedrecgel.methods.base import Method
+    from fedrecgel.report.compare import compare
     from fedrecgel.runs.api import train
     from fedrecgel.runs.recommend import Recommendation
     from fedrecgel.runs.result import Result
@@ -29,6 +41,7 @@ else:
         "Recommendation": ("runs.recommend", "Recommendation"),
         "Result": ("runs.result", "Result"),
         "Split": ("data.split", "Split"),
+        "compare": ("report.compare", "compare"),
         "load": ("data.load", "load"),
         "open": ("runs.result", "open_run"),
         "train": ("runs.api", "train"),

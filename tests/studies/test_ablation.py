@@ -13,7 +13,7 @@ from fedrecgel.studies.presets import Presets
 
 def test_the_full_method_above_its_variants(tmp_path: Path) -> None:
     """Each variant is compared once, with a corrected p-value and an interval around the difference."""
-    chosen = AblationExperiment(Scope(Presets(Path("none")), ("demo",), 3, ("published",)))
+    chosen = AblationExperiment(Scope(Presets(Path("none")), ("demo",), 5, ("published",)))
     ((_, group),) = chosen.plans.items()
     hits = dict.fromkeys(CHANGES, 0.5) | {FULL: 0.8}
     table = chosen.reduce(tmp_path, lay_out(tmp_path, group, hits), "command")
@@ -27,7 +27,7 @@ def test_the_full_method_above_its_variants(tmp_path: Path) -> None:
         assert found.low < found.difference < found.high
         assert found.p_adjusted is not None
         assert found.p <= found.p_adjusted < 0.05
-        assert (found.sign, found.seeds, found.users) == (1, 3, N_USERS)
+        assert (found.sign, found.seeds, found.users) == (1, 5, N_USERS)
 
 
 def test_runs_without_a_popularity_row_have_a_table(tmp_path: Path) -> None:

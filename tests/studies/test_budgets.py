@@ -18,7 +18,7 @@ from fedrecgel.studies.presets import Presets
 def experiment(
     epsilons: str = "inf,8", configs: Path = Path("none"), methods: tuple[str, ...] = ("fedmf",)
 ) -> PrivacyExperiment:
-    return PrivacyExperiment(Scope(Presets(configs), ("demo",), 3, (), methods, {"epsilons": epsilons}))
+    return PrivacyExperiment(Scope(Presets(configs), ("demo",), 5, (), methods, {"epsilons": epsilons}))
 
 
 def reduced(root: Path, hits: dict[str, float]) -> Privacy:
@@ -84,12 +84,12 @@ def test_noise_and_none_have_settings_of_their_own(tmp_path: Path) -> None:
     assert limits == {math.inf: (math.inf, {}), 8.0: (0.2, {"items": 0.1})}
     assert {c.run.channel for c in configs} == {"dp"}
     assert all(c.split.validation for c in configs)
-    assert len({c.split.seed for c in configs}) == 3, "popularity draws nothing, but noise and splits differ"
+    assert len({c.split.seed for c in configs}) == 5, "popularity draws nothing, but noise and splits differ"
 
 
 def test_popularity_is_always_there_once() -> None:
     methods = [config.method.name for config in experiment("8", methods=("popularity", "spectra")).configs()]
-    assert methods == ["popularity"] * 3 + ["spectra"] * 3
+    assert methods == ["popularity"] * 5 + ["spectra"] * 5
 
 
 @pytest.mark.parametrize("text", ["much", "8,-1", "0", "nan"])

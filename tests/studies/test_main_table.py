@@ -20,7 +20,7 @@ def experiment(
     return MainTableExperiment(Scope(Presets(configs), ("demo",), seeds, (setting,), methods, options))
 
 
-def reduced(root: Path, hits: dict[str, float], seeds: int = 3) -> MainTable:
+def reduced(root: Path, hits: dict[str, float], seeds: int = 5) -> MainTable:
     chosen = experiment(*(name for name in hits if name != "popularity"), seeds=seeds)
     return chosen.reduce(root, lay_out(root, chosen.plans, hits), "command")
 
@@ -41,7 +41,7 @@ def test_nothing_is_marked_where_methods_are_alike(tmp_path: Path) -> None:
 
 
 def test_a_number_can_be_followed_to_its_folders(tmp_path: Path) -> None:
-    table = reduced(tmp_path, {"popularity": 0.5, "fedncf": 0.9})
+    table = reduced(tmp_path, {"popularity": 0.5, "fedncf": 0.9}, seeds=3)
     row = next(row for row in table.rows if row.method == "fedncf")
     assert row.folders == ["runs/fedncf-0", "runs/fedncf-1", "runs/fedncf-2"]
     assert row.cells["candidates"]["HR@10"].mean == pytest.approx(0.9, abs=0.05)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.documents import ABOVE, document_of, row_of
 
-from fedrecgel.studies.rows import difference_text
+from fedrecgel.studies.rows import difference_text, points_text, sign_text, verdict_text
 
 
 def test_the_overview_shows_all_data_sets_popularity_first() -> None:
@@ -23,11 +23,22 @@ def test_the_overview_shows_all_data_sets_popularity_first() -> None:
     assert "$^1$" in overview.latex()
 
 
-def test_a_difference_of_one_seed_has_no_sign() -> None:
+def test_a_difference_over_few_seeds_has_no_sign() -> None:
     assert difference_text(ABOVE) == "+10.00 [+5.00, +15.00], p = 0.002, d = +0.300"
-    alone = replace(ABOVE, one_seed=True)
-    assert alone.sign == 0
-    assert difference_text(alone) == "+10.00 [+5.00, +15.00], one seed, d = +0.300"
+    few = replace(ABOVE, seeds=4)
+    assert (few.sign, sign_text(few)) == (0, "")
+    assert difference_text(few) == "+10.00 [+5.00, +15.00], 4 seeds, not tested, d = +0.300"
+    assert replace(few, fixed=True).sign == 1
+
+
+def test_only_a_narrow_interval_around_zero_is_no_clear_difference() -> None:
+    narrow = replace(ABOVE, difference=0.001, low=-0.02, high=0.015, p_adjusted=0.5)
+    wide = replace(narrow, low=-0.021)
+    assert [(sign_text(one), verdict_text(one)) for one in (narrow, wide)] == [
+        (" ≈", "no clear difference"),
+        (" ?", "open"),
+    ]
+    assert [points_text(one) for one in (narrow, wide)] == ["+0.1", "+0.1 [-2.1, +1.5]"]
 
 
 @pytest.mark.parametrize(("p", "text"), [(0.0499, "0.04990"), (0.05, "0.050"), (0.049, "0.049"), (0.0001, "< 0.001")])

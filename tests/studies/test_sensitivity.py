@@ -16,7 +16,7 @@ GRID = (0.0, 0.1, 1.0)
 
 def experiment(grid: tuple[float, ...] = GRID) -> SensitivityExperiment:
     options = {"grid": ",".join(map(str, grid))}
-    return SensitivityExperiment(Scope(Presets(Path("none")), ("demo",), 3, ("published",), options=options))
+    return SensitivityExperiment(Scope(Presets(Path("none")), ("demo",), 5, ("published",), options=options))
 
 
 def signs(root: Path, chosen: SensitivityExperiment, hits: dict[float, float]) -> dict[tuple[str, float], int | None]:

@@ -23,6 +23,7 @@ COMMANDS = {
     "forget": "remove a user from a finished run",
     "experiment": "repeat the paper's experiments",
     "report": "a page, tables and figures of experiments",
+    "compare": "which of some runs is better, user by user",
     "data": "list, inspect, audit, fetch and deal out data sets",
     "methods": "list methods, or explain one",
     "audit": "attack what a channel reveals of users",

@@ -11,9 +11,7 @@ from fedrecgel.display.text import in_html, in_latex, in_markdown, markdown_code
 Mark = Literal["best", "second"]
 WIDE = 60
 """Longer cells are broken into lines on the page."""
-MARKS = (
-    "Bold (*): significantly above every other federated method. Underlined ('): significantly above all but the best."
-)
+MARKS = "Bold (*): above every other federated method by the test. Underlined ('): above all but the best by the test."
 
 
 @dataclass(frozen=True)

@@ -42,19 +42,27 @@ STYLE: dict[Any, Any] = {
 def draw_all(charts: Iterable[Chart], folder: Path) -> int:
     """Draw these charts; returns how many they are."""
     taken: set[str] = set()
-    with mpl.rc_context(STYLE):
-        for chart in charts:
-            taken.add(name := slug(chart.name, taken))
-            figure = Figure(layout="constrained")
-            draw(chart.content, figure)
-            for suffix in FORMATS:
-                _save(figure, folder / f"{name}.{suffix}")
+    for chart in charts:
+        taken.add(name := slug(chart.name, taken))
+        figure = figure_of(chart)
+        for suffix in FORMATS:
+            save(figure, folder / f"{name}.{suffix}")
     return len(taken)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def figure_of(chart: Chart) -> Figure:
+    """A chart as a figure of matplotlib."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(layout="constrained")
+        draw(chart.content, figure)
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure in the format its name ends in, the same bytes each time."""
     undated: dict[str, Any] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[path.suffix[1:]]
-    write_atomically(path, lambda place: figure.savefig(place, format=path.suffix[1:], metadata=undated))
+    with mpl.rc_context(STYLE):
+        write_atomically(path, lambda place: figure.savefig(place, format=path.suffix[1:], metadata=undated))
 
 
 @singledispatch

@@ -80,18 +80,30 @@ def render(found: Collected, command: str) -> str:
     _generalisation(page, found)
     _behind(page, found, command)
     methods = list(dict.fromkeys(group.method for group in found.groups))
-    methods.sort(key=lambda name: name != "fedrecgel")  # the first colour is the paper's own method
+    title = "fedrecgel: " + ", ".join(dict.fromkeys(group.dataset for group in found.groups))
+    return _whole(page, title, _head(found), methods, command)
+
+
+def render_parts(title: str, about: str, parts: Sequence[Part], methods: Sequence[str], command: str) -> str:
+    """A page of one section."""
+    page = _Page()
+    page.add("comparison", "Which differences are real", about, [page.show(part) for part in parts])
+    return _whole(page, f"fedrecgel: {title}", f"<h1>{in_html(title)}</h1>", methods, command)
+
+
+def _whole(page: _Page, title: str, head: str, methods: Sequence[str], command: str) -> str:
+    methods = sorted(methods, key=lambda name: name != "fedrecgel")  # the first colour is the paper's own method
     links = [f'<a href="#{in_html(name)}">{in_html(title)}</a>' for name, title, _ in page.sections]
     style, script = _asset("page.css"), _asset("page.js")
     return _fill(
         _asset("template.html"),
         {
-            "title": in_html("fedrecgel: " + ", ".join(dict.fromkeys(group.dataset for group in found.groups))),
+            "title": in_html(title),
             "policy": _policy(style, script),
             "style": style,
             "chips": "".join(links),
             "side": "".join(links),
-            "body": _head(found) + "".join(body for _, _, body in page.sections),
+            "body": head + "".join(body for _, _, body in page.sections),
             "command": in_html(command),
             "script": script,
             "data": _json({"methods": methods, "figures": page.figures}),

@@ -30,15 +30,16 @@ from fedrecgel.studies.presets import Setting
 from fedrecgel.studies.published import SOURCE, VARIANTS, caveats_for, published
 from fedrecgel.studies.records import Record
 from fedrecgel.studies.rows import (
-    ONE_SEED,
+    INTERVALS,
     among_candidates,
     compared,
     difference_entry,
     difference_line,
-    difference_text,
     left_out_notes,
+    points_text,
     popularity_line,
     seeds_entry,
+    signs_note,
 )
 from fedrecgel.studies.statistics import TEST, Comparison
 
@@ -61,7 +62,7 @@ class AblationRow:
     setting: str
     row: Row
     above: dict[Against, dict[str, Comparison]]
-    """Full minus this variant; the interval is a bootstrap over users and seeds."""
+    """Full minus this variant."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Ablation(Document):
         columns = ["variant", *table_metrics(), *(f"full minus variant, {metric}" for metric in SHOWN), "seeds"]
         notes = [
             "Percent, mean ± standard deviation over seeds; in brackets the published figure. Differences in points "
-            f"with a 95% bootstrap interval over users and seeds, adjusted p and Cohen's d over users. {ONE_SEED}",
+            f"with interval, adjusted p and Cohen's d over users. {INTERVALS} {signs_note('the variant')}",
             f"Test: {self.test}.",
             *left_out_notes(self.left_out.get(setting, {}).get(dataset)),
             *self.caveats[dataset],
@@ -144,10 +145,20 @@ class Ablation(Document):
         for item in self.rows:
             comparison = compared(item.above, metric)
             if item.row.label == NEITHER and comparison is not None:
-                verdict = {1: "helps", -1: "hurts", 0: "makes no significant difference"}[comparison.sign]
-                sentence = f"SAM {verdict} at the {item.setting} settings ({metric} {difference_text(comparison)})."
-                found.setdefault(item.row.dataset, []).append(sentence)
+                found.setdefault(item.row.dataset, []).append(_sentence(item.setting, metric, comparison))
         return found
+
+
+def _sentence(setting: str, metric: str, found: Comparison) -> str:
+    said = {
+        "above": "helps",
+        "below": "hurts",
+        "alike": "makes no clear difference",
+        "open": "may help or hurt, which is open",
+        "untested": f"was run with too few seeds ({found.seeds}) to say whether it helps",
+    }[found.verdict]
+    points = points_text(found, interval=True)
+    return f"Sharpness-aware training {said} at the {setting} settings ({metric} {points} points)."
 
 
 @dataclass(frozen=True)

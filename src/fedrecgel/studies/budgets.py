@@ -19,7 +19,7 @@ from fedrecgel.studies.cells import SHOWN, Row, RowPlan, Runs, configs_of, famil
 from fedrecgel.studies.experiment import Document, Experiment, Option
 from fedrecgel.studies.presets import Assignment, Presets
 from fedrecgel.studies.records import Record
-from fedrecgel.studies.rows import POPULARITY, cell_entry, left_out_notes, points_text, seeds_entry
+from fedrecgel.studies.rows import POPULARITY, cell_entry, left_out_notes, points_text, seeds_entry, signs_note
 from fedrecgel.studies.statistics import TEST, Comparison
 
 EPSILONS = "inf,16,8,4,2,1"
@@ -95,8 +95,7 @@ class Privacy(Document):
             lines.append([Entry(method_label(method)), *entries])
         notes = [
             f"{metric} in percent among 99 candidates, mean ± standard deviation over seeds, each with a split of its "
-            "own; the validation item leaves the training data. ▲ ▼ ≈: significantly above, below, or not "
-            "significantly different from popularity with the same ε.",
+            f"own; the validation item leaves the training data. {signs_note('popularity with the same ε')}",
             f"ε at δ = {self.delta:g} for whole users, noise by a trusted server (channel dp); ∞ has neither noise nor "
             "limits. Rates and limits were chosen on the validation item for ∞ and for one finite ε, which the budget "
             "does not cover.",
@@ -169,6 +168,8 @@ def _findings(points: Sequence[Point], metric: str = "HR@10") -> list[str]:
             each = (f"ε = {point.budget} {points_text(point.above_popularity[metric])}" for point in told)
             above = [point.budget for point in told if point.above_popularity[metric].sign > 0]
             reached = f"above it at ε = {', '.join(above)}" if above else "above it at no ε"
+            if all(point.above_popularity[metric].verdict == "untested" for point in told):
+                reached = "too few seeds to test"
             name = method_label(method)
             sentences.append(
                 f"{name} with noise against popularity with noise, {metric}: {reached} ({'; '.join(each)})."

@@ -12,22 +12,16 @@ import numpy as np
 from fedrecgel.data.split import SplitSettings
 from fedrecgel.errors import ConfigError
 from fedrecgel.evaluation.metrics import client_metrics, metric_names
+from fedrecgel.evaluation.ranking import TieRule
 from fedrecgel.methods import find_method, method_label
 from fedrecgel.runs.config import Config
 from fedrecgel.runs.folder import RunFolder
-from fedrecgel.runs.ranks_file import read_ranks
+from fedrecgel.runs.ranks_file import RankFile, read_ranks
 from fedrecgel.studies.plan import config_fingerprint
 from fedrecgel.studies.presets import Assignment, Origin, Presets, Setting
 from fedrecgel.studies.published import PublishedCell
 from fedrecgel.studies.records import Record
-from fedrecgel.studies.statistics import (
-    Array,
-    Comparison,
-    bootstrap_interval,
-    compare,
-    holm,
-    paired_differences,
-)
+from fedrecgel.studies.statistics import Array, Comparison, compare, correct
 
 K = TypeVar("K")
 PAPER_KS = (5, 10)
@@ -41,6 +35,16 @@ AGAINST: tuple[Against, ...] = ("candidates", "catalogue")
 def table_metrics() -> list[str]:
     """Metric columns of tables: HR and NDCG at the paper's cut-offs, and whatever else is registered for tables."""
     return metric_names(PAPER_KS, in_tables=True)
+
+
+def user_metrics(ranks: RankFile, ties: TieRule) -> dict[Against, dict[str, Array]]:
+    """[U] of every metric of tables, in both rankings as far as there are ranks."""
+    found: dict[Against, dict[str, Array]] = {}
+    for against in AGAINST:
+        if against in ranks.against:
+            of_users = client_metrics(ranks.against[against], PAPER_KS, ties)
+            found[against] = {metric: of_users[metric].numpy() for metric in table_metrics()}
+    return found
 
 
 def draws_nothing(method: str) -> bool:
@@ -82,13 +86,10 @@ class RowPlan:
         for config, record in found:
             ranks = read_ranks(RunFolder(root / record.folder).ranks, run=record.run.get("run"))
             tests.append(ranks.test)
-            ks = sorted({*config.evaluation.ks, *PAPER_KS})
-            tables.append({name: client_metrics(r, ks, config.evaluation.ties) for name, r in ranks.against.items()})
+            tables.append(user_metrics(ranks, config.evaluation.ties))
         shared = [against for against in AGAINST if all(against in table for table in tables)]
         stacked: dict[Against, dict[str, Array]] = {
-            against: {
-                metric: np.stack([table[against][metric].numpy() for table in tables]) for metric in table_metrics()
-            }
+            against: {metric: np.stack([table[against][metric] for table in tables]) for metric in table_metrics()}
             for against in shared
         }
         seeds = tuple(config.run.seed for config, _ in found)
@@ -242,33 +243,26 @@ def compare_runs(first: Runs, second: Runs, against: Against, metric: str) -> Co
     if not seeds or any(first.tested_on(seed) != second.tested_on(seed) for seed in seeds):
         return None
     found = compare(first.table(against, metric, seeds), second.table(against, metric, seeds))
-    draws = not all(draws_nothing(runs.plan.method) for runs in (first, second))
-    return replace(found, one_seed=draws and len(seeds) == 1)
+    return replace(found, fixed=all(draws_nothing(runs.plan.method) for runs in (first, second)))
 
 
 def family(pairs: Mapping[K, tuple[Runs, Runs]], against: Against, metric: str) -> dict[K, Comparison]:
-    """First minus second of every pair that can be compared, corrected together by Holm's method."""
+    """First minus second of every pair that can be compared, corrected together."""
     found = {
         label: comparison
         for label, (first, second) in pairs.items()
         if (comparison := compare_runs(first, second, against, metric)) is not None
     }
-    adjusted = holm([comparison.p for comparison in found.values()])
-    return {label: replace(found[label], p_adjusted=p) for label, p in zip(found, adjusted, strict=True)}
+    return dict(zip(found, correct(list(found.values())), strict=True))
 
 
 def differences(pairs: Mapping[str, tuple[Runs, Runs]]) -> dict[str, dict[Against, dict[str, Comparison]]]:
-    """First minus second of every pair; the pairs of a metric are one family, and intervals a bootstrap."""
+    """First minus second of every pair; the pairs of a metric are one family."""
     found: dict[str, dict[Against, dict[str, Comparison]]] = {}
     for against in AGAINST:
         for metric in table_metrics():
             for label, comparison in family(pairs, against, metric).items():
-                first, second = pairs[label]
-                seeds = [seed for seed in first.seeds if seed in second.seeds]
-                low, high = bootstrap_interval(
-                    paired_differences(first.table(against, metric, seeds), second.table(against, metric, seeds))
-                )
-                found.setdefault(label, {}).setdefault(against, {})[metric] = replace(comparison, low=low, high=high)
+                found.setdefault(label, {}).setdefault(against, {})[metric] = comparison
     return found
 
 

@@ -28,6 +28,7 @@ from fedrecgel.studies.cells import (
 )
 from fedrecgel.studies.experiment import Document, Experiment, Option
 from fedrecgel.studies.pairs import Pair, mark_best, pairs_of
+from fedrecgel.studies.plain_words import main_sentences
 from fedrecgel.studies.presets import SETTINGS, Assignment, Setting
 from fedrecgel.studies.published import SOURCE, caveats_for, published
 from fedrecgel.studies.records import Record
@@ -37,20 +38,23 @@ from fedrecgel.studies.rows import (
     both_rankings_columns,
     difference_line,
     left_out_notes,
-    points_text,
     seeds_entry,
     sign_text,
+    signs_note,
 )
 from fedrecgel.studies.statistics import TEST
 
 SEEDS_OF_HELP = "other numbers of seeds for slow ones, as in gpfedrec=2,amazon-video/cofedrec=0; 0 leaves it out"
-FAMILY_TEST = f"{TEST}; Holm-corrected over all comparisons of a data set and metric"
+FAMILY_TEST = (
+    f"{TEST}; Holm-corrected over all comparisons with popularity of a data set, ranking and metric, and apart from "
+    "these over all pairs of federated methods"
+)
 SELECTIONS = {
     "last": "the last one",
     "validation": "the best on a validation item, which leaves the training data of every row",
     "test": "the best on the test item, which is cheating",
 }
-VERSUS = "▲ ▼ ≈: significantly above, below, or not significantly different from popularity (same test)."
+VERSUS = signs_note(POPULARITY)
 
 
 @dataclass(frozen=True)
@@ -150,31 +154,8 @@ class MainTable(Document):
         return charts
 
     def findings(self) -> dict[str, list[str]]:
-        """Which federated methods are above popularity, and which below."""
-        return {dataset: self._findings(dataset) for dataset in self.by_dataset}
-
-    def _findings(self, dataset: str, metric: str = "HR@10") -> list[str]:
-        federated = {row.method for row in self.rows if row.kind == "federated"}
-        pairs = [pair for pair in self.pairs if pair.is_about(dataset, metric) and pair.first in federated]
-        if not pairs:
-            return []
-        pairs.sort(key=lambda pair: -pair.comparison.difference)
-        words = {
-            1: "Above popularity",
-            0: "Not significantly different from popularity, with 95% intervals",
-            -1: "Below popularity",
-        }
-        sentences = []
-        for sign, text in words.items():
-            told = [pair for pair in pairs if pair.comparison.sign == sign]
-            if told:
-                names = (
-                    f"{method_label(pair.first)} ({points_text(pair.comparison, interval=sign == 0)})" for pair in told
-                )
-                sentences.append(f"{text} ({metric}, points): {', '.join(names)}.")
-        if not any(pair.comparison.sign > 0 for pair in pairs):
-            sentences.insert(0, "No federated method is significantly above popularity.")
-        return sentences
+        """Three sentences on each data set: how far, against popularity, against ceilings."""
+        return {dataset: main_sentences(rows) for dataset, rows in self.by_dataset.items()}
 
 
 def _overview_entry(row: Row | None, most: int) -> Entry:

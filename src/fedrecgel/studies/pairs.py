@@ -30,16 +30,19 @@ class Pair:
 
 
 def pairs_of(dataset: str, present: Sequence[Runs]) -> list[Pair]:
-    """All pairs of federated methods, and everybody against popularity; each data set and metric is one family."""
+    """All pairs of federated methods, and everybody against popularity: two families for each metric and ranking."""
     federated = [runs for runs in present if find_method(runs.plan.method).kind == "federated"]
     reference = [runs for runs in present if runs.plan.method == POPULARITY]
-    couples = list(combinations(federated, 2))
-    couples += [(runs, reference[0]) for runs in present if reference and runs.plan.method != POPULARITY]
-    named = {(first.plan.method, second.plan.method): (first, second) for first, second in couples}
+    versus = [(runs, reference[0]) for runs in present if reference and runs.plan.method != POPULARITY]
+    families = [
+        {(first.plan.method, second.plan.method): (first, second) for first, second in couples}
+        for couples in (list(combinations(federated, 2)), versus)
+    ]
     return [
         Pair(dataset, against, metric, *names, comparison)
         for against in AGAINST
         for metric in table_metrics()
+        for named in families
         for names, comparison in family(named, against, metric).items()
     ]
 

@@ -27,7 +27,8 @@ from fedrecgel.studies.experiment import Document, Experiment, Option, names_in
 from fedrecgel.studies.presets import RELEASED, Assignment
 from fedrecgel.studies.records import Record
 from fedrecgel.studies.rows import (
-    ONE_SEED,
+    ALIKE,
+    INTERVALS,
     both_rankings,
     both_rankings_columns,
     compared,
@@ -36,8 +37,9 @@ from fedrecgel.studies.rows import (
     points_text,
     popularity_line,
     seeds_entry,
+    signs_note,
 )
-from fedrecgel.studies.statistics import TEST, Comparison
+from fedrecgel.studies.statistics import TEST, Comparison, Verdict
 
 CORRECTED, LEAKY, ALL, PICKED = "corrected", "leaky negatives", "all native", "native defaults, picked on test"
 KINDS = ("single", "leaky", "native", "picked")
@@ -55,7 +57,7 @@ class QuirkRow:
 
     row: Row
     worth: dict[Against, dict[str, Comparison]]
-    """This row minus the corrected one; the interval is a bootstrap over users and seeds."""
+    """This row minus the corrected one."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,8 @@ class Quirks(Document):
             f"value of the native variant, rates and sizes included. '{PICKED}' has all this at default instead of "
             "tuned settings, trains on the validation item, too, and reports the best round on the test item, which "
             "is cheating: what some of the released codes do, not each.",
-            "Percent, mean ± standard deviation over seeds. Differences in points with a 95% bootstrap interval over "
-            f"users and seeds, adjusted p and Cohen's d over users. {ONE_SEED}",
+            "Percent, mean ± standard deviation over seeds. Differences in points with interval, adjusted p and "
+            f"Cohen's d over users. {INTERVALS} {signs_note(f'the {CORRECTED} row')}",
             f"Test: {self.test}.",
             *left_out_notes(self.left_out.get(dataset)),
         ]
@@ -114,13 +116,15 @@ class Quirks(Document):
             for item in self.rows
             if item.row.dataset == dataset and (comparison := compared(item.worth, metric)) is not None
         ]
-        groups = {
-            f"Quirks that change {metric} significantly, in points": [item for item in worth if item[1].sign],
-            "Quirks that do not": [item for item in worth if not item[1].sign and not item[1].one_seed],
-            f"Quirks run with one seed, so not tested; {metric}, points": [item for item in worth if item[1].one_seed],
+        words: dict[str, tuple[Verdict, ...]] = {
+            f"Quirks that change {metric}, in points": ("above", "below"),
+            f"Quirks with {ALIKE}": ("alike",),
+            "Open, with intervals": ("open",),
+            "Run with too few seeds to test": ("untested",),
         }
+        groups = {text: [item for item in worth if item[1].verdict in told] for text, told in words.items()}
         return [
-            f"{text}: {'; '.join(f'{name} {points_text(comparison)}' for name, comparison in told)}."
+            f"{text}: {'; '.join(f'{name} {points_text(one)}' for name, one in told)}."
             for text, told in groups.items()
             if told
         ]

@@ -7,10 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from fedrecgel.display.chart import Difference
 from fedrecgel.display.tabular import Entry
 from fedrecgel.studies.cells import AGAINST, SHOWN, Against, Cell, Row, table_metrics
-from fedrecgel.studies.statistics import LEVEL, Comparison
+from fedrecgel.studies.statistics import ENOUGH_SEEDS, LEVEL, MARGIN, Comparison, Verdict
 
-SIGNS = {1: "▲", -1: "▼", 0: "≈"}
-ONE_SEED = "A difference of a single seed has no sign: its luck cannot be told from an effect."
+SIGNS: dict[Verdict, str] = {"above": " ▲", "below": " ▼", "alike": " ≈", "open": " ?", "untested": ""}
+ALIKE = "no clear difference"
+WORDS: dict[Verdict, str] = {"above": "above", "below": "below", "alike": ALIKE, "open": "open", "untested": ""}
+INTERVALS = "Intervals hold for all comparisons of a family together, with 95%."
+FEW_SEEDS = f"Below {ENOUGH_SEEDS} seeds there is no sign: the luck of a seed cannot be told from an effect."
 POPULARITY = "popularity"
 
 
@@ -64,9 +67,23 @@ def left_out_notes(names: Sequence[str] | None) -> list[str]:
     return [f"Rows without results: {'; '.join(names)}."] if names else []
 
 
+def signs_note(other: str) -> str:
+    """What the signs behind numbers mean."""
+    return (
+        f"▲ ▼: above or below {other}. ≈: {ALIKE}, the interval lies within ±{100 * MARGIN:g} points. ?: open, it is "
+        f"wider. {FEW_SEEDS}"
+    )
+
+
 def sign_text(found: Comparison | None) -> str:
     """Behind a number: which side of the other it is on, if a test could say."""
-    return "" if found is None or found.one_seed else f" {SIGNS[found.sign]}"
+    return "" if found is None else SIGNS[found.verdict]
+
+
+def verdict_text(found: Comparison) -> str:
+    """The verdict in words."""
+    few = f"{found.seeds} seed{'s' if found.seeds > 1 else ''}, not tested"
+    return WORDS[found.verdict] or few
 
 
 def difference_entry(found: Comparison | None) -> Entry:
@@ -79,29 +96,35 @@ def difference_entry(found: Comparison | None) -> Entry:
 
 def difference_text(found: Comparison) -> str:
     """A difference in points with its interval, p and effect size."""
-    p = found.p if found.p_adjusted is None else found.p_adjusted
-    digits = 3 if (round(p, 3) < LEVEL) == (p < LEVEL) else 5
-    tested = "one seed" if found.one_seed else f"p {'< 0.001' if p < 0.001 else f'= {p:.{digits}f}'}"
+    tested = verdict_text(found) if found.verdict == "untested" else f"p {_p_text(found)}"
     return (
         f"{100 * found.difference:+.2f} [{100 * found.low:+.2f}, {100 * found.high:+.2f}], "
         f"{tested}, d = {found.effect:+.3f}"
     )
 
 
+def _p_text(found: Comparison) -> str:
+    """The adjusted p, never rounded to the level."""
+    p = found.p if found.p_adjusted is None else found.p_adjusted
+    digits = 3 if (round(p, 3) < LEVEL) == (p < LEVEL) else 5
+    return "< 0.001" if p < 0.001 else f"= {p:.{digits}f}"
+
+
 def points_text(found: Comparison, *, interval: bool = False) -> str:
-    """A difference in points, in short."""
-    reach = f" [{100 * found.low:+.1f}, {100 * found.high:+.1f}]" if interval else ""
+    """A difference in points, in short; what is open has its interval."""
+    shown = interval or found.verdict == "open"
+    reach = f" [{100 * found.low:+.1f}, {100 * found.high:+.1f}]" if shown else ""
     return f"{100 * found.difference:+.1f}{reach}"
 
 
 def difference_line(name: str, found: Comparison) -> Difference:
     """A line of a forest plot."""
-    p = found.p if found.p_adjusted is None else found.p_adjusted
     difference, low, high = (100 * value for value in (found.difference, found.low, found.high))
     details = [
         ("difference", f"{difference:+.2f}"),
         ("95% interval", f"{low:+.2f} … {high:+.2f}"),
-        ("adjusted p", "< 0.001" if p < 0.001 else f"{p:.3f}"),
+        ("verdict", verdict_text(found)),
+        ("adjusted p", _p_text(found).removeprefix("= ")),
         ("Cohen's d", f"{found.effect:+.3f}"),
         ("users × seeds", f"{found.users:,} × {found.seeds}"),
     ]

@@ -26,12 +26,13 @@ from fedrecgel.studies.experiment import Document, Experiment, Option
 from fedrecgel.studies.presets import Setting
 from fedrecgel.studies.records import Record
 from fedrecgel.studies.rows import (
-    ONE_SEED,
+    INTERVALS,
     among_candidates,
     difference_entry,
     points_text,
     popularity_line,
     seeds_entry,
+    signs_note,
 )
 from fedrecgel.studies.statistics import TEST, Comparison
 
@@ -88,7 +89,7 @@ class Sensitivity(Document):
         lines.append(popularity_line(self.popularity[dataset].get(metric) for metric in SHOWN))
         columns = [radius, *SHOWN, *(f"minus {radius} = 0, {metric}" for metric in SHOWN), "seeds"]
         title = f"{dataset}, {setting} settings: {radius}, with {_other(radius)} = {points[0].fixed:g}"
-        notes = [f"Percent among 99 candidates. Test: {self.test}. {ONE_SEED}"]
+        notes = [f"Percent among 99 candidates. Test: {self.test}. {INTERVALS} {signs_note('radius 0')}"]
         return Table(f"sensitivity-{dataset}-{setting}-{radius}", title, columns, lines, notes, self.command)
 
     def charts(self, records: Sequence[Record]) -> list[Chart]:
@@ -137,18 +138,19 @@ class Sensitivity(Document):
 
     def findings(self) -> dict[str, list[str]]:
         """Which radii matter against 0, the other as the data set's config has it, in points."""
-        told: dict[tuple[str, str, str], list[str]] = {}
+        told: dict[tuple[str, str, str], list[tuple[str, Comparison]]] = {}
         for point in self.points:
             for metric, comparison in point.above_zero.items():
                 names = told.setdefault((point.row.dataset, point.setting, metric), [])
-                if comparison.sign:
-                    names.append(f"{point.radius} = {point.value:g} {points_text(comparison)}")
+                names.append((f"{point.radius} = {point.value:g} {points_text(comparison)}", comparison))
         found: dict[str, list[str]] = {}
         for (dataset, setting, metric), names in told.items():
-            found.setdefault(dataset, []).append(
-                f"Radii that change {metric} significantly against 0 at the {setting} settings, in points: "
-                f"{'; '.join(names) or 'none'}."
-            )
+            if all(comparison.verdict == "untested" for _, comparison in names):
+                sentence = f"The radii were run with too few seeds to test {metric} at the {setting} settings."
+            else:
+                moved = "; ".join(name for name, comparison in names if comparison.sign) or "none"
+                sentence = f"Radii that change {metric} against 0 at the {setting} settings, in points: {moved}."
+            found.setdefault(dataset, []).append(sentence)
         return found
 
 

@@ -8,14 +8,19 @@ replication. With the mean squares MS_u (users), MS_s (seeds) and MS_e (rest) of
     Var(mean) = (MS_u + max(MS_s - MS_e, 0)) / (S U),
 
 and mean / sqrt(Var) is compared with Student's t, degrees of freedom by Satterthwaite. With one seed this is the paired
-t-test over users; it is never more lenient than that one. Families of tests are corrected by Holm's method.
+t-test over users; it is never more lenient than that one.
+
+The family. Tests that are read together are corrected together: marks by Holm's method, intervals by Bonferroni's, so
+that all of them hold at once with 95%. Holm's method may tell a side that Bonferroni's interval leaves open; the
+interval then ends at 0, and never contradicts its mark. `benchmarks/null_simulation.py` measures what this promises.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +30,12 @@ Array = npt.NDArray[np.float64]
 
 LEVEL = 0.05
 """Differences with a smaller adjusted p count as real; intervals cover 1 - LEVEL."""
+MARGIN = 0.02
+"""Two points: only an interval that lies within so much of 0 on either side says that there is no clear difference."""
+ENOUGH_SEEDS = 5
+"""Below that the test errs too often where seeds differ much."""
 TEST = "paired two-way random-effects t-test over users and seeds (Satterthwaite degrees of freedom), level 0.05"
-RESAMPLES = 2000
+Verdict = Literal["above", "below", "alike", "open", "untested"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,7 @@ class Comparison:
 
     difference: float
     low: float
-    """95% interval of the difference."""
+    """95% interval of the difference; of all differences of its family together once it is corrected."""
     high: float
     p: float
     """Two-sided, of this test alone."""
@@ -45,15 +54,27 @@ class Comparison:
     seeds: int
     p_adjusted: float | None = None
     """After Holm's correction over its family."""
-    one_seed: bool = False
-    """Of methods that draw: a test over users alone would call the luck of that seed an effect, so none is made."""
+    error: float = 0.0
+    """Standard error of the difference."""
+    freedom: float | None = None
+    """Degrees of freedom of that; None for infinitely many."""
+    fixed: bool = False
+    """Neither method draws anything: users are the only sample, and one run is enough."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Which side it is on, if a test could say; `alike` if it is small for sure, `open` if it may be large."""
+        if not self.fixed and self.seeds < ENOUGH_SEEDS:
+            return "untested"
+        p = self.p if self.p_adjusted is None else self.p_adjusted
+        if p < LEVEL and self.difference:
+            return "above" if self.difference > 0 else "below"
+        return "alike" if self.low >= -MARGIN and self.high <= MARGIN else "open"
 
     @property
     def sign(self) -> int:
-        """1 better, -1 worse, 0 not to be told apart."""
-        p = self.p if self.p_adjusted is None else self.p_adjusted
-        unclear = self.one_seed or p >= LEVEL or self.difference == 0
-        return 0 if unclear else int(math.copysign(1, self.difference))
+        """1 above, -1 below, 0 not to be told apart."""
+        return {"above": 1, "below": -1}.get(self.verdict, 0)
 
 
 def paired_differences(first: Array, second: Array) -> Array:
@@ -73,13 +94,46 @@ def compare(first: Array, second: Array) -> Comparison:
     mean, variance, freedom = grand_mean(table)
     per_user = table.mean(0)
     spread = float(per_user.std(ddof=1)) if n_users > 1 else 0.0
-    if variance == 0:
-        p, reach = (1.0 if mean == 0 else 0.0), 0.0
-    else:
-        p = two_sided_p(mean / math.sqrt(variance), freedom)
-        reach = t_quantile(1 - LEVEL / 2, freedom) * math.sqrt(variance)
+    error = math.sqrt(variance)
+    p = two_sided_p(mean / error, freedom) if error else float(mean == 0)
     effect = 0.0 if spread == 0 else mean / spread
-    return Comparison(mean, mean - reach, mean + reach, p, effect, n_users, n_seeds)
+    found = Comparison(
+        mean,
+        mean,
+        mean,
+        p,
+        effect,
+        n_users,
+        n_seeds,
+        error=error,
+        freedom=freedom if math.isfinite(freedom) else None,
+    )
+    return _with_interval(found, LEVEL)
+
+
+def correct(family: Sequence[Comparison]) -> list[Comparison]:
+    """The same comparisons with p-values and intervals that hold for all of them together."""
+    adjusted = holm([found.p for found in family])
+    return [
+        _on_its_side(replace(_with_interval(found, LEVEL / len(family)), p_adjusted=p))
+        for found, p in zip(family, adjusted, strict=True)
+    ]
+
+
+def _with_interval(found: Comparison, level: float) -> Comparison:
+    """With the interval that covers 1 - level."""
+    freedom = math.inf if found.freedom is None else found.freedom
+    reach = t_quantile(1 - level / 2, freedom) * found.error if found.error else 0.0
+    return replace(found, low=found.difference - reach, high=found.difference + reach)
+
+
+def _on_its_side(found: Comparison) -> Comparison:
+    """Cut at 0 where Holm's method tells the side of a difference, which it does a little sooner than Bonferroni's."""
+    if found.p_adjusted is None or found.p_adjusted >= LEVEL:
+        return found
+    if found.difference > 0:
+        return replace(found, low=max(found.low, 0.0))
+    return replace(found, high=min(found.high, 0.0))
 
 
 def grand_mean(table: Array) -> tuple[float, float, float]:
@@ -123,19 +177,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted[index] = largest
     return adjusted
-
-
-def bootstrap_interval(table: Array, *, resamples: int = RESAMPLES, seed: int = 0) -> tuple[float, float]:
-    """Percentile interval of the mean of [S, U]: users and seeds are resampled, each with replacement.
-
-    It assumes no distribution. With few seeds it is a little narrow, since few ways to draw them exist.
-    """
-    generator = np.random.default_rng(seed)
-    n_seeds, n_users = table.shape
-    means = np.empty(resamples)
-    for index in range(resamples):
-        weights = np.bincount(generator.integers(0, n_users, n_users), minlength=n_users)
-        rows = generator.integers(0, n_seeds, n_seeds)
-        means[index] = (table[rows].mean(0) * weights).sum() / n_users
-    low, high = np.quantile(means, [LEVEL / 2, 1 - LEVEL / 2])
-    return float(low), float(high)
