@@ -14,6 +14,9 @@ NCF = {"fraction": 0.1, "model": "neumf", "gmf_dim": 32, "mlp_dim": 128, "user_l
     "reduction": "chunks",
     "chunk": 128,
     "weighting": "uniform",
+    "round_decay": 1.0,
+    "reg_user": 0.0,
+    "init": "normal",
 }
 LINEAR = {"fraction": 1.0, "dim": 32, "lr": 0.1, "lr_eta": 80.0, "batch_size": 256, "epochs": 1}
 PUBLISHED: dict[str, dict[str, Any]] = {

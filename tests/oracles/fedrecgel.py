@@ -115,7 +115,8 @@ def client_update(
     step_to_worst([worst_user], [g_user], method.rho_ur)
     h_user = gradients(model, worst_user.requires_grad_())[1]
     old_user = client.user.detach().clone().requires_grad_()
-    client.user.grad = h_user + g_norm * old_user.detach()
+    prior = method.reg_user / max(1, len(items))
+    client.user.grad = h_user + (g_norm + prior) * old_user.detach()
     client.optimiser.step()
 
     user = old_user

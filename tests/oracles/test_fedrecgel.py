@@ -32,6 +32,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "balls": {"balls": "item", "rho_co": 0.3, "rho_ur": 0.1},
     "balls-user-first": {"balls": "item", "order": "user-first", "rho_co": 0.3},
     "mean": {"reduction": "mean"},
+    "no-prior": {"reg_user": 0.0},
     "weighted": {"weighting": "examples"},
     "g-norm": {**FedRecGEL.variants["paper"], "g_norm": 0.01},
 }

@@ -121,6 +121,7 @@ def _fedncf(method: FedNCF, run: Result) -> Form:
     fold_in = _newcomer(method, run) | {
         "kind": "gradient",
         "lr": method.user_lr,
+        "reg": method.reg_user,
         "adam": [BETA1, BETA2, EPS] if method.user_optimiser == "adam" else None,
         "chunk": method.chunk if method.reduction == "chunks" else None,
         "rho": 0.0,

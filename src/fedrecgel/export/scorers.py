@@ -363,6 +363,7 @@ class Learnt(Scorer):
         if how["rho"] > 0:
             worst = user + how["rho"] * slope / (np.linalg.norm(slope) + how["epsilon"])
             slope = self.slope(worst, items, weights * self._error(self.logits(worst, items), labels))
+        slope = slope + how.get("reg", 0.0) / max(len(items), 1) * user
         if not how["adam"]:
             return user - how["lr"] * slope, moments
         beta1, beta2, small = how["adam"]

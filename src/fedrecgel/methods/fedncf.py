@@ -50,6 +50,7 @@ RELEASED: dict[str, object] = {
     "server_optimiser": "adam",
     "server_lr": 1e-3,
     "round_decay": 1.0,
+    "reg_user": 0.0,
     "init": "normal",
 }
 """Settings of the code released with FedRecGEL."""
@@ -78,6 +79,8 @@ class FedNCF(fed.Method):
     """How a device steps its user vector; Adam's moments stay on the device over rounds."""
     user_lr: fed.Rate = 0.1
     """Learning rate of the user vector."""
+    reg_user: fed.Radius = 1.0
+    """Pull of the user vector towards 0, divided by the client's number of examples: a short history moves it less."""
     server_optimiser: Optimiser = "adam"
     """How the server steps the shared tensors with the mean gradient."""
     server_lr: fed.Rate = 2e-2
@@ -162,22 +165,25 @@ class FedNCF(fed.Method):
             return fed.ClientResult(private, spectral_start.own_terms(down.shared, batch, round))
         shared = down.derive(self.backbone.prepare)
         found = self.backbone.gradients(shared, private["user"], self.local_loss(batch))
-        return fed.ClientResult(self.step_user(private, found.user), self.pack(found, batch), found.loss)
+        return fed.ClientResult(self.step_user(private, found.user, batch), self.pack(found, batch), found.loss)
 
     def local_round(
         self, private: fed.State, down: fed.Download, batch: fed.ClientBatch, round: int, draws: fed.Draws
     ) -> fed.State:
         """The step of the user vector alone, as the shared part stays as it is."""
         shared, loss = down.derive(self.backbone.prepare), self.local_loss(batch)
-        return self.step_user(private, self.backbone.gradients(shared, private["user"], loss, of="user").user)
+        return self.step_user(private, self.backbone.gradients(shared, private["user"], loss, of="user").user, batch)
 
     def local_loss(self, batch: fed.ClientBatch) -> LocalLoss:
         """L_S of each client."""
         weights = batch.row_weights(self.chunk if self.reduction == "chunks" else None)
         return LocalLoss(batch.rows, batch.row_mask, batch.row_labels, weights)
 
-    def step_user(self, private: fed.State, gradient: Float[Tensor, "C d"]) -> fed.State:
-        """One step of the private user vectors."""
+    def step_user(self, private: fed.State, gradient: Float[Tensor, "C d"], batch: fed.ClientBatch) -> fed.State:
+        """One step of the private user vectors: a normal prior weighs as much as `reg_user` examples."""
+        if self.reg_user > 0:
+            prior = self.reg_user / batch.n_examples.clamp(min=1).to(gradient.dtype)
+            gradient = gradient + prior[:, None] * private["user"]
         if self.user_optimiser == "sgd":
             return fed.State({"user": private["user"] - self.user_lr * gradient})
         state = (private["user_m"], private["user_v"], private["user_steps"])

@@ -79,11 +79,11 @@ class FedRecGEL(FedNCF):
         balls = model.tables if self.balls == "item" else ()
         if self.order == "joint":
             found = model.gradients(shared, user, loss, self.rho_ur, self.rho_co, balls=balls)  # Eq. 11, 12, 14 and 15
-            stepped = self.step_user(private, found.user + c[:, None] * user)  # Eq. 13
+            stepped = self.step_user(private, found.user + c[:, None] * user, batch)  # Eq. 13
             upload = self.pack(found, batch)
         else:
             found = model.gradients(shared, user, loss, rho_ur=self.rho_ur, of="user")  # Eq. 11 and 12
-            stepped = self.step_user(private, found.user + c[:, None] * user)  # Eq. 13
+            stepped = self.step_user(private, found.user + c[:, None] * user, batch)  # Eq. 13
             user = stepped["user"]
             after = model.gradients(shared, user, loss, rho_co=self.rho_co, of="shared", balls=balls)  # Eq. 14 and 15
             upload = self.pack(after, batch)
@@ -97,7 +97,7 @@ class FedRecGEL(FedNCF):
         """Eq. 11 to 13 alone, as the shared part stays as it is."""
         user, shared = private["user"], down.derive(self.backbone.prepare)
         found = self.backbone.gradients(shared, user, self.local_loss(batch), rho_ur=self.rho_ur, of="user")
-        return self.step_user(private, found.user + self.decay(down.shared, user, batch)[:, None] * user)
+        return self.step_user(private, found.user + self.decay(down.shared, user, batch)[:, None] * user, batch)
 
     def decay(self, shared: fed.Tensors, user: Float[Tensor, "C d"], batch: fed.ClientBatch) -> Float[Tensor, " C"]:
         """The number c with g_norm = c θ of each client; it travels instead of the dense c θ_co."""

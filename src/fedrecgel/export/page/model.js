@@ -300,13 +300,14 @@ class Learnt extends Scorer {
     return user;
   }
   gradient(user, moments, examples, number) {
-    const { lr, rho, epsilon, adam, chunk } = this.settings.fold_in, size = chunk || examples.length;
+    const { lr, reg = 0, rho, epsilon, adam, chunk } = this.settings.fold_in, size = chunk || examples.length;
     const weight = (place) => 1 / Math.min(examples.length - Math.floor(place / size) * size, size);
     let slope = this.slope(user, examples, weight);
     if (rho > 0) {
       const scale = rho / (Math.hypot(...slope) + epsilon);
       slope = this.slope(user.map((value, i) => value + scale * slope[i]), examples, weight);
     }
+    slope = slope.map((value, i) => value + (reg / Math.max(examples.length, 1)) * user[i]);
     if (!adam) return user.map((value, i) => value - lr * slope[i]);
     const [beta1, beta2, small] = adam, [first, second] = moments, t = number + 1;
     return user.map((value, i) => {
