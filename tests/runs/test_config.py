@@ -113,7 +113,7 @@ def test_a_variant_is_defaults_then_variant_then_options() -> None:
         for method in ({}, {"variant": "paper"}, {"variant": "paper", "server_lr": 0.5})
     )
     changed = {key for key in plain if plain[key] != paper[key]}
-    steps = {"user_optimiser", "server_optimiser", "user_lr", "server_lr", "round_decay", "init"}
+    steps = {"user_optimiser", "server_optimiser", "user_lr", "server_lr", "round_decay", "reg_user", "init"}
     assert changed <= steps | {"order", "g_norm", "reduction"}
     assert (paper["order"], paper["server_optimiser"], paper["reduction"]) == ("user-first", "sgd", "mean")
     assert mixed == {**paper, "server_lr": 0.5}
