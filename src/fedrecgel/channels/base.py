@@ -8,7 +8,7 @@ the same halves: the local engine plays all devices with one device half; under 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple
@@ -90,6 +90,8 @@ class Plan:
     seed: int
     on_nodes: bool = False
     """Whether devices are in other processes, which learn nothing that changes in this one."""
+    measured: Callable[[int], int] = lambda rounds: 0
+    """How many times nodes say how well the model serves their users, up to the end of so many rounds."""
 
 
 class Contribution(NamedTuple):
@@ -139,6 +141,10 @@ class DeviceHalf:
         """Every client's upload on its own: clip, add noise, round, encrypt."""
         return upload
 
+    def seal_counts(self, counts: Tensors, ids: Ids, setup: RoundSetup) -> Tensors:
+        """What each client says beside its upload, of losses and metrics, before a later stage hides it in a sum."""
+        return counts
+
     def cover(self, upload: Upload, setup: RoundSetup, secrets: Mapping[int, bytes]) -> Upload:
         """What every participant hands over, sealed and, on a node, summed over its clients: mask.
 
@@ -187,6 +193,8 @@ class Channel(ABC):
     prepares: ClassVar[Preparation] = Preparation.ALONE
     hides: ClassVar[bool] = False
     """Whether all that a node says of its users is in the sum, too: weights, losses, how many there are, ranks."""
+    withholds: ClassVar[bool] = False
+    """Whether nodes keep losses to themselves, and what their own gate left out, because no noise covers them."""
     on_nodes: ClassVar[bool] = True
     """Whether it runs under Flower. No node seals the server's state, so a channel that does runs locally only."""
     section: ClassVar[str] = ""

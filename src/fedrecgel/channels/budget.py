@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from secrets import token_bytes
 from typing import Annotated, Any, Literal
@@ -56,8 +58,9 @@ class DpSettings:
 class Budget:
     """What a run may spend, and the secret its noise comes from; devices never see it."""
 
-    def __init__(self, settings: DpSettings, *, amplified: bool) -> None:
-        self.settings, self._amplified = settings, amplified
+    def __init__(self, settings: DpSettings, *, amplified: bool, measures: bool = False) -> None:
+        self.settings, self._amplified, self._measures = settings, amplified, measures
+        self._measured: Callable[[int], int] = lambda rounds: 0
         self.secret = token_bytes(SECRET_BYTES)
         self.z = settings.noise_multiplier
         self.rate = self.expected = 1.0
@@ -77,18 +80,26 @@ class Budget:
         self.rate = plan.fraction if self._amplified else 1.0
         if settings.noise == "seed":
             self.secret = Draws(plan.seed).key("dp", 0, 0)
+        if self._measures:
+            self._measured = plan.measured
+        most = self._sums(plan.rounds)
         if self.z is None:
-            self.z = needed_noise(settings.epsilon, self.rate, plan.rounds, settings.delta)
+            self.z = needed_noise(settings.epsilon, self.rate, most, settings.delta)
         if self.z > 0 and math.inf in (settings.clip, *settings.clips.values()):
             raise ConfigError("Noise needs limits: dp.clip and dp.clips should be finite. Found inf.")
-        rounds = allowed_rounds(self.z, self.rate, plan.rounds, settings.epsilon, settings.delta)
+        sums = allowed_rounds(self.z, self.rate, most, settings.epsilon, settings.delta)
+        rounds = bisect_right(range(plan.rounds + 1), sums, key=self._sums) - 1
         if rounds == 0:
-            once = spent_epsilon(self.z, self.rate, 1, settings.delta)
+            once = spent_epsilon(self.z, self.rate, self._sums(1), settings.delta)
             raise ConfigError(
                 f"dp.epsilon = {settings.epsilon:g} should allow one round at least, which costs {once:.3g} with "
                 f"dp.noise_multiplier = {self.z:g}. Raise one of them, or leave the multiplier out."
             )
         return rounds
+
+    def _sums(self, rounds: int) -> int:
+        """Noisy sums up to the end of so many rounds, those of metrics among them."""
+        return rounds + self._measured(rounds) if rounds else 0
 
     def keep(self) -> Tensors:
         """Secret and noise, for a checkpoint."""
@@ -102,7 +113,7 @@ class Budget:
     def account(self, rounds: int, limits: Limits) -> dict[str, Any]:
         """For the summary."""
         z, delta = self.z or 0.0, self.settings.delta
-        epsilon = spent_epsilon(z, self.rate, rounds, delta)
+        epsilon = spent_epsilon(z, self.rate, self._sums(rounds), delta)
         rule = {"rule": "poisson", "rate": self.rate} if self._amplified else {"rule": "known to the server"}
         largest = {group: value if math.isfinite(value) else None for group, value in limits.largest.items()}
         clip = largest if len(largest) > 1 else largest[TOGETHER]
@@ -113,6 +124,11 @@ class Budget:
     def warnings(self) -> list[str]:
         """What weakens the promise, in sentences."""
         found = []
+        if self._measured(1) and self.z:
+            found.append(
+                "Metrics have the channel's noise in them, and each measurement cost as much of the budget as a round: "
+                "measure seldom (evaluation.every, evaluation.full). Losses were not sent."
+            )
         if self.settings.noise == "seed":
             found.append("Noise and sampling come from run.seed: whoever knows it can take the noise away again.")
         if self.settings.delta * self._n_clients > 0.1:

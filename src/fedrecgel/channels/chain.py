@@ -14,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from fedrecgel.channels.base import Channel, Contribution, DeviceHalf, Plan, Preparation, RoundSetup, ServerHalf
-from fedrecgel.channels.sums import COUNT, Received
+from fedrecgel.channels.sums import COUNT, Received, each_of
 from fedrecgel.draws import Draws
 from fedrecgel.methods.messages import Download, Server, Upload
 from fedrecgel.tensors import Ids, Tensors
@@ -39,6 +39,7 @@ class Chain(Channel):
         cls.reveals = min(stage.reveals for stage in cls.stages)
         cls.prepares = max(stage.prepares for stage in cls.stages)
         cls.hides = any(stage.hides for stage in cls.stages)
+        cls.withholds = any(stage.withholds for stage in cls.stages)
         cls.on_nodes = all(stage.on_nodes for stage in cls.stages)
 
     def __init__(self, stages: Sequence[Channel] | None = None) -> None:
@@ -143,11 +144,11 @@ class ChainDevice(DeviceHalf):
         return self._halves[self._exchanging[0]].reveal(setup, participant, kept, arrived)
 
     def seal(self, upload: Upload, setup: RoundSetup) -> Upload:
-        """First stage first; losses and metrics, which no method sends, are for the last alone: it hides them."""
-        counts = {name: value for name, value in upload.dense.items() if name.startswith(COUNT)}
+        """First stage first; losses and metrics, which no method sends, go their own way to the last: it hides them."""
+        counts = {name: each_of(value) for name, value in upload.dense.items() if name.startswith(COUNT)}
         upload = replace(upload, dense={name: value for name, value in upload.dense.items() if name not in counts})
         for half in self._halves[:-1]:
-            upload = half.seal(upload, setup)
+            upload, counts = half.seal(upload, setup), half.seal_counts(counts, upload.ids, setup)
         return self._halves[-1].seal(replace(upload, dense={**upload.dense, **counts}), setup)
 
     def cover(self, upload: Upload, setup: RoundSetup, secrets: Mapping[int, bytes]) -> Upload:

@@ -62,11 +62,13 @@ class Noisy(Channel):
     section, settings_type = "dp", DpSettings
     amplified = False
     """Whether taking part by a secret draw makes the promise stronger."""
+    measures = False
+    """Whether metrics from nodes have noise, too, and cost as much of the budget as rounds do."""
 
     def __init__(self, settings: DpSettings | None = None) -> None:
         super().__init__(settings)
         self.limits = self.settings.limits()
-        self._budget = Budget(self.settings, amplified=self.amplified)
+        self._budget = Budget(self.settings, amplified=self.amplified, measures=self.measures)
 
     def begin(self, plan: Plan) -> int:
         """As many rounds as the budget allows."""
@@ -202,6 +204,21 @@ class LocalDp(Noisy):
     name = "local-dp"
     protects = "every user, also from the server: each device adds noise to its upload, far more than a sum would need"
     shows = "every upload, clipped and with noise"
+    withholds = True
+
+    def begin(self, plan: Plan) -> int:
+        """As many rounds as the budget allows; on nodes nothing is measured.
+
+        Raises:
+            ConfigError: ranks of single users would leave nodes as they are.
+        """
+        if plan.on_nodes and plan.measured(plan.rounds):
+            raise ConfigError(
+                "Channel 'local-dp' on nodes sends nothing without noise, so nothing can be measured there: ranks of "
+                "held-out items would leave as they are. Train with --final, or take channel secagg+dp, whose metrics "
+                "have noise."
+            )
+        return super().begin(plan)
 
     def device(self, draws: Draws) -> DeviceHalf:
         """Clips and adds noise from the device's secret; in a simulation from one for all."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fedrecgel.channels.base import Channel, Plan
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import method_label
@@ -16,7 +18,9 @@ def allowed_rounds(config: Config, method: Method, channel: Channel, n_clients: 
         ConfigError: the method needs more.
     """
     run, names = config.run, method.leaves_device()
-    plan = Plan(n_clients, method.fraction, run.rounds, names, run.seed, on_nodes=run.engine != "local")
+    on_nodes = run.engine != "local"
+    measured = partial(measurements, config) if on_nodes else lambda rounds: 0
+    plan = Plan(n_clients, method.fraction, run.rounds, names, run.seed, on_nodes=on_nodes, measured=measured)
     allowed, needed = channel.begin(plan), method.rounds
     if needed is not None and allowed < needed:
         raise ConfigError(
@@ -24,3 +28,12 @@ def allowed_rounds(config: Config, method: Method, channel: Channel, n_clients: 
             f"channel '{channel.name}' allows {allowed}. Raise it, or the noise."
         )
     return allowed
+
+
+def measurements(config: Config, rounds: int) -> int:
+    """How many times all clients are ranked up to the end of so many rounds, at most."""
+    if config.run.final:
+        return 0
+    settings = config.evaluation
+    due = -(-rounds // settings.every) * (1 + config.split.validation)
+    return due + settings.full + (settings.selection != "last")

@@ -162,7 +162,7 @@ def train_on_flower(
     Raises:
         RunError: the run failed, with the reason its server or node gave.
     """
-    _check_start(config, split)
+    check_start(config, split)
     folder.claim_unfinished(config.to_dict(), resume=resume)
     order: dict[str, str | bool] = {
         "config": json.dumps(config.to_dict()),
@@ -186,7 +186,7 @@ def train_on_flower(
     return open_run(folder.path) if folder.summary.exists() else None
 
 
-def _check_start(config: Config, split: Split | None) -> None:
+def check_start(config: Config, split: Split | None) -> None:
     """Refuse here what nodes would refuse, before anything is started.
 
     Raises:

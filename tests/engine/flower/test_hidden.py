@@ -17,11 +17,12 @@ from tests.builders import random_split
 from tests.engine.flower.inprocess import InProcess, Tamper, config_of, same, served
 from tests.engine.flower.masked import SPLIT, masked_nodes, write_key
 
+from fedrecgel.channels.accounting import spent_epsilon
 from fedrecgel.channels.masking import Secret, publish
 from fedrecgel.engine.flower.peers import Card, Signed, identity, sign
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.wire import Letter, Lost
-from fedrecgel.errors import IncompleteError, PrivacyError
+from fedrecgel.errors import ConfigError, IncompleteError, PrivacyError
 from fedrecgel.methods import base, spectral_start
 from fedrecgel.runs.config import Config
 
@@ -34,7 +35,7 @@ def config(channel: str = "secagg", name: str = "fedmf", **sections: Any) -> Con
     """One round of everybody, with enough digits to compare."""
     method = {**({"fraction": 1.0, "dim": 4} if name == "fedmf" else {}), **sections.pop("method", {})}
     evaluation = {"full": False, **sections.pop("evaluation", {})}
-    run = {"channel": channel, "rounds": 1}
+    run = {"channel": channel, "rounds": 1, **sections.pop("run", {})}
     if "secagg" in channel:
         sections = {"fixed_point": {"fraction_bits": 40}, "secagg": {"min_clients": 10}, **sections}
     return config_of(name, run=run, method=method, evaluation=evaluation, **sections)
@@ -113,7 +114,7 @@ def test_sums_of_a_spectral_start_are_not_opened_for_few(
             served(asked, SPLIT, tmp_path / "run", courier, simulated=False)
 
 
-def test_nodes_add_the_noise_of_a_budget_and_none_to_losses_and_metrics(tmp_path: Path) -> None:
+def test_nodes_add_the_noise_of_a_budget_to_metrics_too_and_keep_losses(tmp_path: Path) -> None:
     """The multiplier follows from the budget on every node; without noise and limits the run is that of plain."""
     pytest.importorskip("dp_accounting")
     silent = {"noise_multiplier": 0.0, "clip": float("inf"), "epsilon": float("inf")}
@@ -128,9 +129,28 @@ def test_nodes_add_the_noise_of_a_budget_and_none_to_losses_and_metrics(tmp_path
     same(quiet.shared, plain.shared, 30 * 2.0**-40)
     assert quiet.metrics == pytest.approx(plain.metrics, abs=2.0**-24)
     assert 0 < noisy.summary["privacy"]["epsilon"] <= 8
-    for result in (quiet, noisy):
-        assert result.history[0]["loss"] == pytest.approx(plain.history[0]["loss"], abs=2.0**-24)
+    assert quiet.history[0]["loss"] is noisy.history[0]["loss"] is None
+    assert all(abs(noisy.metrics[name] - value) > 2.0**-20 for name, value in quiet.metrics.items())
+    about = noisy.summary["privacy"]  # one round, one measurement: two sums
+    assert about["epsilon"] == pytest.approx(spent_epsilon(about["noise_multiplier"], 1.0, 2, 1e-5))
+    assert any("Losses were not sent" in text for text in noisy.summary["warnings"])
     assert all(not value.allclose(plain.shared[name], atol=1e-3) for name, value in noisy.shared.items())
+
+
+def test_local_noise_leaves_nothing_to_measure_on_nodes(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    with pytest.raises(ConfigError, match=r"nothing can be measured there.*--final"):
+        served(config("local-dp"), SPLIT, tmp_path / "measured")
+    answers: list[Letter] = []
+
+    def listen(node: int, kind: str, answer: Letter) -> list[Letter | Lost]:
+        answers.append(answer)
+        return [answer]
+
+    courier = InProcess(write_shards(SPLIT, tmp_path / "shards", 3), listen)
+    served(config("local-dp", run={"final": True}), SPLIT, tmp_path / "final", courier, simulated=False)
+    losses = [answer.about["loss"] for answer in answers if "loss" in answer.about]
+    assert losses == [None] * 3
 
 
 def test_what_leaves_nodes_looks_like_chance_and_says_nothing_else(tmp_path: Path) -> None:

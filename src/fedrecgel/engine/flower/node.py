@@ -219,8 +219,8 @@ def _train(
         policy.check_sum(trained.n_answers, len(asked))
     loss = None if trained.loss is None else float(trained.loss) * trained.n_answers
     about: dict[str, Any] = {"round": setup.round, "loss": loss, "refused": dict(trained.refused)}
-    if channel.hides:  # all of that is in the sum
-        about |= {"loss": None if loss is None else 0.0, "refused": {}}
+    if channel.hides or channel.withholds:  # all of that is in the sum, or stays here
+        about |= {"loss": None if loss is None or channel.withholds else 0.0, "refused": {}}
     about["since"] = since(folder, setup.round)
     store.commit()
     keep_since(folder, setup.round)
