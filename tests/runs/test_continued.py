@@ -118,6 +118,14 @@ def test_nothing_is_forgotten_silently(mf: Result) -> None:
     assert any("interactions of the run that was continued are not in the new data" in text for text in warnings)
 
 
+def test_titles_of_known_items_stay(mf: Result) -> None:
+    titled = replace(mf, item_titles=[f"title of {item}" for item in mf.item_ids])
+    more = train("fedmf", NEW, start=titled)
+    known = {str(item) for item in mf.item_ids}
+    assert more.item_titles == [f"title of {i}" if str(i) in known else str(i) for i in more.item_ids]
+    assert any(str(item) in known for item in more.item_ids)
+
+
 def test_held_out_items_that_were_trained_on_are_told(mf: Result) -> None:
     same = train("fedmf", OLD, start=mf).summary
     assert same["start"]["heldout_trained"] == 0

@@ -73,6 +73,18 @@ def test_csv_has_the_same_rows_and_replaces_a_file(name: str, tmp_path: Path) ->
     assert [entry.name for entry in path.parent.iterdir()] == ["all.csv"]
 
 
+def test_reasons_of_all_users_equal_those_of_each(tmp_path: Path) -> None:
+    result = fedrecgel.train("itemknn", SPLIT)
+    everyone = recommend.Everyone(result, 3, because=True)
+    for name in ("all.parquet", "all.csv"):
+        recommend.write_tables(tmp_path / name, everyone.schema, map(everyone.table, everyone.parts))
+    expected = [list(best.because) for user in result.user_ids for best in result.recommend(user, 3)]
+    assert any(expected)
+    assert pyarrow.parquet.read_table(tmp_path / "all.parquet")["because"].to_pylist() == expected
+    texts = pyarrow.csv.read_csv(tmp_path / "all.csv")["because"].to_pylist()
+    assert [str(text) for text in texts] == [", ".join(map(str, because)) for because in expected]
+
+
 def test_equal_scores_come_in_the_order_of_items() -> None:
     result = TRAINED["popularity"]
     for user in [*result.user_ids][:5]:

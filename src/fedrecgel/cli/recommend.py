@@ -42,6 +42,9 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--titles", metavar="FILE", help=".csv or .parquet with columns item and title, kept in RUN")
     parser.add_argument("--json", action="store_true", help="with --user or --history: print one JSON document")
     parser.add_argument(
+        "--because", action="store_true", help="with --all: a column of own items that speak for each; takes longer"
+    )
+    parser.add_argument(
         "-o", dest="output", metavar="FILE", help="with --all: .parquet or .csv with columns user, rank, item, score"
     )
     parser.set_defaults(run=run_recommend)
@@ -55,6 +58,8 @@ def run_recommend(args: Namespace) -> int:
         raise ConfigError("--json prints the recommendations of one user. Leave it out with --all.")
     if not args.all and args.output is not None:
         raise ConfigError("-o is the file of --all. Leave it out for one user, or take --json and redirect.")
+    if args.because and not args.all:
+        raise ConfigError("--because adds a column to the file of --all. For one user reasons are always shown.")
     from fedrecgel.runs.choice import read_items  # here, because it imports torch
     from fedrecgel.runs.recommend import check_table_path, user_number
     from fedrecgel.runs.result import open_run
@@ -74,7 +79,7 @@ def run_recommend(args: Namespace) -> int:
             except (RunFolderError, StorageError) as error:
                 warnings.warn(f"The titles are not kept: {error}", stacklevel=1)
         if args.all:
-            return _write_all(result, Path(args.output), args.k, lists)
+            return _write_all(result, Path(args.output), args.k, lists, because=args.because)
         if args.history is not None:
             items = [item.strip() for item in args.history.split(",") if item.strip()]
             user, found = None, result.recommend(None, args.k, history=items, **lists)
@@ -108,14 +113,14 @@ def _as_text(found: list[Recommendation]) -> str:
     return "\n".join(lines)
 
 
-def _write_all(result: Result, path: Path, k: int, lists: dict[str, list[str]]) -> int:
+def _write_all(result: Result, path: Path, k: int, lists: dict[str, list[str]], *, because: bool) -> int:
     from fedrecgel.cli.progress import UserProgress  # here, because they import torch
     from fedrecgel.runs.choice import allow
     from fedrecgel.runs.recommend import Everyone
     from fedrecgel.runs.recommend_parts import parts_folder, write_in_parts
 
     n_users, n_items = len(result.user_ids), len(result.item_ids)
-    everyone = Everyone(result, k, allow(result, lists.get("among"), lists.get("exclude")))
+    everyone = Everyone(result, k, allow(result, lists.get("among"), lists.get("exclude")), because=because)
     progress = UserProgress(n_users)
     print(f"Ranking {n_items:,} items for {n_users:,} users …", file=sys.stderr)
     try:

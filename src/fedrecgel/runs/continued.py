@@ -125,6 +125,14 @@ class Continued:
         known = [] if self.on_nodes else self.run.user_ids
         return match(known, self.split.interactions.user_ids)
 
+    def titles(self) -> list[str] | None:
+        """Of all items here: what the new data say, else what the earlier run has; ids where nobody has any."""
+        data, before = self.split.interactions, self.run.item_titles
+        if data.item_titles is not None or before is None:
+            return data.item_titles
+        known = dict(zip(map(str, self.run.item_ids), before, strict=True))
+        return [known.get(str(item), str(item)) for item in data.item_ids]
+
     @property
     def on_nodes(self) -> bool:
         """Whether private parts stayed on their devices."""

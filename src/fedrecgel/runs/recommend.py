@@ -181,20 +181,24 @@ def check_table_path(path: Path) -> Path:
 class Everyone:
     """The k best items of every user, as tables of some users each with columns user, rank, item, title and score.
 
-    Without titles there is no such column.
+    Without titles there is no such column. Reasons, a column `because`, take far longer than ranks: only if asked for.
 
     Raises:
         ConfigError: k is not positive.
     """
 
-    def __init__(self, result: Result, k: int, allowed: Bool[Tensor, " n"] | None = None) -> None:
+    def __init__(
+        self, result: Result, k: int, allowed: Bool[Tensor, " n"] | None = None, *, because: bool = False
+    ) -> None:
         _check_k(k)
+        self.because = because
         self.result, self.audience, self.k, self.allowed = result, trained(result), k, allowed
         self._users, self._items = pa.array(result.user_ids), pa.array(result.item_ids)
         self._titles = None if result.item_titles is None else pa.array(result.item_titles)
         titled = {} if self._titles is None else {"title": pa.string()}
         columns = {"user": self._users.type, "rank": pa.int32(), "item": self._items.type, **titled}
-        self.schema = pa.schema({**columns, "score": pa.float64()})
+        reasoned = {"because": pa.list_(self._items.type)} if because else {}
+        self.schema = pa.schema({**columns, "score": pa.float64(), **reasoned})
 
     @property
     def parts(self) -> list[range]:
@@ -220,7 +224,17 @@ class Everyone:
         numbers, ranks, items, scores = map(pa.array, columns)
         titles = [] if self._titles is None else [self._titles.take(items)]
         named = [self._users.take(numbers), ranks, self._items.take(items), *titles, scores]
+        if self.because:
+            named.append(pa.array(self._reasons(columns[0], columns[2]), type=self.schema.field("because").type))
         return pa.Table.from_arrays(named, schema=self.schema)
+
+    def _reasons(self, users: IntArray, items: IntArray) -> Iterator[list[int | str]]:
+        """Own items that speak for each recommendation, user by user."""
+        names = self.result.item_ids
+        starts = np.flatnonzero(np.diff(users, prepend=-1))
+        for first, last in zip(starts, [*starts[1:], len(users)], strict=True):
+            found = reasons(self.audience, int(users[first]), torch.from_numpy(items[first:last]))
+            yield from ([names[own] for own in because] for because in found)
 
     def _free(self, users: range) -> IntArray:
         """How many items each of these users may be recommended."""
@@ -256,13 +270,23 @@ def write_tables(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> i
 
     def write(temporary: Path) -> None:
         nonlocal n_rows
-        with WRITERS[path.suffix](str(temporary), schema) as writer:
+        flat = _flat(schema.empty_table()).schema if path.suffix == ".csv" else schema
+        with WRITERS[path.suffix](str(temporary), flat) as writer:
             for table in _gather(tables):
-                writer.write_table(table)
+                writer.write_table(_flat(table) if path.suffix == ".csv" else table)
                 n_rows += table.num_rows
 
     write_atomically(path, write)
     return n_rows
+
+
+def _flat(table: pa.Table) -> pa.Table:
+    """With text in the place of lists, which CSV has not."""
+    for at, column in enumerate(table.schema):
+        if pa.types.is_list(column.type):
+            texts = [", ".join(map(str, values)) for values in table[column.name].to_pylist()]
+            table = table.set_column(at, column.name, pa.array(texts, type=pa.string()))
+    return table
 
 
 def _gather(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

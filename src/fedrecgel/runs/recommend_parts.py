@@ -84,7 +84,7 @@ def _fingerprint(everyone: Everyone) -> str:
     by = {name: version(name) for name in ("fedrecgel", "pyarrow")} | {"torch": torch.__version__}
     cut = [len(users) for users in everyone.parts]
     chosen = None if everyone.allowed is None else everyone.allowed.nonzero()[:, 0].tolist()
-    what = (everyone.k, cut, chosen, result.item_titles, by)
+    what = (everyone.k, cut, chosen, result.item_titles, by, *(["because"] if everyone.because else []))
     return settings_fingerprint(result.config.to_dict(), CHANGE_NO_NUMBER, result.summary, *what)
 
 

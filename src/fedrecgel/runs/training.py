@@ -336,7 +336,7 @@ class Training:
             item_ids=data.item_ids,
             ranks=RankFile(test_fingerprint(self.split), ranks),
             observed=self.split.observed,
-            item_titles=data.item_titles,
+            item_titles=self.continued.titles() if self.continued else data.item_titles,
         )
 
     def _return_to(self, round: int) -> None:
