@@ -21,7 +21,7 @@ def test_a_config_is_audited(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     out = capsys.readouterr().out
     assert "fedmf on synthetic, channel plain, 40 clients a round" in out
     assert "gradient sign          1.000" in out
-    assert "Promotion, 5% limited malicious: ER@10" in out
+    assert "Promotion, malicious 5% limited by round: ER@10" in out
     assert out.rstrip().endswith("finds them with F1 1.00.")
 
 

@@ -313,6 +313,9 @@ def test_limits_shorten_rows_and_then_whole_uploads() -> None:
     by_row = shorten_rows(upload, GateSettings(row_limit=2.0)).rows["items"]
     torch.testing.assert_close(by_row[0], torch.tensor([[1.2, 1.6], [0, 1]]))
     torch.testing.assert_close(by_row[1], rows[1])
+    by_round = GateSettings(row_limits=(2.0, 9.0))
+    assert torch.equal(shorten_rows(upload, by_round, 0).rows["items"], by_row)
+    assert torch.equal(shorten_rows(upload, by_round, 5).rows["items"], upload.rows["items"]), "the last one holds"
     both = shorten_rows(upload, GateSettings(row_limit=2.0, client_limit=1.0)).rows["items"]
     torch.testing.assert_close(both[0], by_row[0] / 5**0.5)
     torch.testing.assert_close(both[1], rows[1])

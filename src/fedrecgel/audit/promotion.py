@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedrecgel.audit.scene import Scene, Wiretap
-from fedrecgel.channels.base import Plain, RoundSetup
+from fedrecgel.audit.scene import Scene
+from fedrecgel.channels.base import RoundSetup
 from fedrecgel.channels.sums import each_of
 from fedrecgel.draws import Draws
 from fedrecgel.engine.gate import GateSettings, row_lengths, shorten_rows, upload_lengths
@@ -34,6 +34,9 @@ ASKED = 400
 BEST = 10
 LENGTH = 2.0
 """Of the target's row when it is where it should be, by the longest popular one."""
+STAY_BELOW = 0.25
+"""Share of honest clients whose longest row stays as it is under limits by round. At half of them, 5% malicious clients
+push FedMF's item later in a run."""
 
 
 @dataclass(frozen=True)
@@ -46,27 +49,36 @@ class Promotion:
     """ER@10 of the target."""
     hr: float
     """HR@10 of the honest users' held-out items."""
+    row_limits: tuple[float, ...] = ()
+    """Round by round, what a quarter of the honest clients stays below with its longest row; where limits follow that,
+    those that were in force."""
+    first_limits: tuple[float, float] = (0.0, 0.0)
+    """The middle of honest clients' longest rows and of whole uploads in the first round: other ones."""
 
 
 class Tampering:
     """The way of uploads, with malicious clients on it; limits of the gate bind them, too."""
 
     def __init__(
-        self, way: Uplink, attackers: Ids, target: int, goal: Tensors, gain: float, gate: GateSettings
+        self, way: Uplink, attackers: Ids, target: int, goal: Tensors, gain: float, gate: GateSettings, round: int
     ) -> None:
         self._way, self._attackers, self._target, self._goal, self._gate = way, attackers, target, goal, gate
-        self._gain = gain
+        self._gain, self._round = gain, round
+        self._rows: list[Tensor] = []
+        self._wholes: list[Tensor] = []
         self.sent_up, self.sent_down = way.sent_up, way.sent_down
         self._longest = 0.0
 
     def leave(self, upload: Upload) -> Upload:
         """Malicious clients send the target's row alone, as long as the longest honest upload so far."""
         bad = torch.isin(upload.ids, self._attackers)
+        self._rows.append(row_lengths(upload)[~bad].amax(1))
+        self._wholes.append(upload_lengths(upload)[~bad])
         lengths = torch.stack([value.flatten(1).norm(dim=1) for value in upload.rows.values()]).norm(dim=0)
         if bool((~bad).any()):
             self._longest = max(self._longest, float(lengths[~bad].max()))
         if not bool(bad.any()):
-            return self._way.leave(upload)
+            return self._way.leave(shorten_rows(upload, self._gate, self._round))
         total = torch.stack([row.norm() for row in self._goal.values()]).norm().clamp(min=1e-12)
         length = min(self._longest, self._gain * float(total))
         rows, at = {name: value.clone() for name, value in upload.rows.items()}, upload.at.clone()
@@ -76,7 +88,17 @@ class Tampering:
             value[bad, 0] = -(length / total * self._goal[name]).to(value)  # servers subtract gradients
         honest = (~bad).to(upload.weight)
         dense = {name: _mute(value, honest) for name, value in upload.dense.items()}
-        return self._way.leave(shorten_rows(replace(upload, rows=rows, at=at, dense=dense), self._gate))
+        return self._way.leave(shorten_rows(replace(upload, rows=rows, at=at, dense=dense), self._gate, self._round))
+
+    @property
+    def usual_row(self) -> float:
+        """What a quarter of the honest clients stays below with its longest row."""
+        return float(torch.cat(self._rows).quantile(STAY_BELOW))
+
+    @property
+    def middle(self) -> tuple[float, float]:
+        """Of honest clients' longest rows, and of their whole uploads."""
+        return float(torch.cat(self._rows).median()), float(torch.cat(self._wholes).median())
 
     def collect(self, uploads: Iterable[Upload]) -> Inbox:
         """As without them."""
@@ -111,28 +133,19 @@ def promotable(scene: Scene) -> bool:
     return scene.method.samples_negatives and bool(tables) and set(tables) <= scene.method.leaves_device()
 
 
-def usual_limits(scene: Scene, after: int = 0) -> GateSettings:
-    """Limits at the middle of what honest clients send after so many rounds: of longest rows, and of whole uploads.
+def promote(
+    scene: Scene, share: float, rounds: int, gate: GateSettings | None = None, *, follow: float = 0.0
+) -> Promotion:
+    """Train with so many malicious clients, and look at what honest users are recommended.
 
-    In the first round limits are tightest. A server with Adam learns with them as well; one without, whose gradients
-    start short, hardly does.
+    Args:
+        scene: the run.
+        share: of clients that are malicious.
+        rounds: of training.
+        gate: limits; those of the run unless given.
+        follow: the limit of rows in the first round; in others it is what a quarter of the honest clients stayed below
+            in the round before. 0 for limits that are known.
     """
-    engine, server, draws = scene.engine(Plain()), scene.first_server(), Draws(scene.config.run.seed)
-    for t in range(after):
-        cohort = scene.method.cohort(server, engine.population(), t, draws)
-        server = scene.method.server_update(server, engine.train(server, cohort, t).inbox, t, draws)
-    clients = scene.some_clients(ASKED)
-    setup = RoundSetup(after, clients, scene.split.n_items, scene.method.server_needs)
-    tap = Wiretap(engine.devices, Plain().server(), setup)
-    engine.train_with(scene.method.broadcast(server, clients), clients, after, tap)
-    rows = torch.cat([row_lengths(upload).max(1).values for upload in tap.heard])
-    whole = torch.cat([upload_lengths(upload) for upload in tap.heard])
-    middle, all_of_it = float(rows.median()), float(whole.median())
-    return replace(scene.config.gate, row_limit=middle, client_limit=all_of_it)
-
-
-def promote(scene: Scene, share: float, rounds: int, gate: GateSettings | None = None) -> Promotion:
-    """Train with so many malicious clients, and look at what honest users are recommended."""
     gate = gate or scene.config.gate
     engine = scene.engine(gate=gate)
     popularity = scene.histories.popularity
@@ -140,6 +153,9 @@ def promote(scene: Scene, share: float, rounds: int, gate: GateSettings | None =
     attackers = scene.some_clients(round(share * scene.split.n_users), turn=10**6)
     neighbours = torch.from_numpy(np.argsort(-popularity)[:NEIGHBOURS].copy())
     server, draws, gain = scene.first_server(), Draws(scene.config.run.seed), 1 / max(1, len(attackers))
+    usual: list[float] = []
+    limits: list[float] = []
+    middle: tuple[float, float] | None = None
     for t in range(rounds):
         cohort = scene.method.cohort(server, engine.population(), t, draws)
         setup = RoundSetup(t, cohort, scene.split.n_items, scene.method.server_needs)
@@ -149,15 +165,36 @@ def promote(scene: Scene, share: float, rounds: int, gate: GateSettings | None =
             for name, value in server.shared.items()
             if value.dim() == 2 and len(value) == scene.split.n_items
         }
-        tampered = Tampering(way, attackers, target, goal, gain, gate)
+        if follow:
+            limits.append(usual[-1] if usual else follow)
+        limited = replace(gate, row_limits=tuple(limits)) if follow else gate
+        tampered = Tampering(way, attackers, target, goal, gain, limited, t)
         trained = engine.train_with(scene.method.broadcast(server, cohort), cohort, t, tampered)
         if not trained.n_answers:  # diverged: the gate refused everybody
             break
+        usual.append(tampered.usual_row)
+        middle = middle or tampered.middle
         before = copy(server.shared)
         server = scene.method.server_update(server, trained.inbox, t, draws)
         went = moved(before, server.shared, target, goal)
         gain *= min(4.0, max(0.25, 1 / went)) if went > 0 else 4.0  # how servers scale uploads shows in what they do
-    return Promotion(share, exposure(scene, engine, server, target, attackers), _hit_rate(engine, server))
+    shown = exposure(scene, engine, server, target, attackers)
+    return Promotion(share, shown, _hit_rate(engine, server), tuple(limits or usual), middle or (0.0, 0.0))
+
+
+def fixed_limits(honest: Promotion, gate: GateSettings) -> GateSettings:
+    """Limits at the middle of the first round, which fit servers that scale what they get, as Adam does."""
+    row, whole = honest.first_limits
+    return replace(gate, row_limit=row, client_limit=whole)
+
+
+def limits_by_round(followed: Promotion, gate: GateSettings) -> GateSettings:
+    """Limits that grow as honest rows do under them.
+
+    A server that adds up gradients learns by their growth, which fixed limits stop: FedMF starts where all gradients
+    are short. Those of a run without limits are too wide, because it grows faster.
+    """
+    return replace(gate, row_limits=followed.row_limits)
 
 
 def exposure(scene: Scene, engine: LocalEngine, server: Server, target: int, attackers: Ids) -> float:

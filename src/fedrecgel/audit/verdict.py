@@ -9,7 +9,7 @@ from typing import Any
 from fedrecgel.audit.guesses import Finding
 from fedrecgel.audit.inference import attack_each, attack_sums
 from fedrecgel.audit.noise import epsilon_lower_bound, noise_p, still
-from fedrecgel.audit.promotion import Promotion, promotable, promote, usual_limits
+from fedrecgel.audit.promotion import Promotion, fixed_limits, limits_by_round, promotable, promote
 from fedrecgel.audit.scene import Scene
 from fedrecgel.audit.spectral import attack_spectra, basis_of
 from fedrecgel.channels.accounting import spent_epsilon
@@ -21,6 +21,7 @@ COHORTS = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 """Among which the smallest safe one is looked for."""
 SHARES = (0.01, 0.05)
 """Malicious clients."""
+BY_ROUND = " limited by round"
 ROUNDS = 20
 """Of a run that is attacked by promotion, at most."""
 
@@ -126,12 +127,19 @@ def attack_by_cohort(scene: Scene, tell: Callable[[str], None]) -> dict[int, Fin
 def promote_all(scene: Scene, tell: Callable[[str], None]) -> dict[str, Promotion]:
     """Without malicious clients, with some, and with limits against them."""
     rounds = min(ROUNDS, scene.config.run.rounds)
-    limits = usual_limits(scene)
-    found = {}
-    for share in (0.0, *SHARES):
-        for name, gate in (("", None), (" limited", limits)):
-            tell(f"Promoting an item with {share:.0%} malicious clients{name and ', limits on'} …")
-            found[f"{share:.0%}{name}"] = promote(scene, share, rounds, gate)
+    tell("Training without malicious clients …")
+    found = {"0%": promote(scene, 0.0, rounds)}
+    found[f"0%{BY_ROUND}"] = promote(scene, 0.0, rounds, follow=found["0%"].row_limits[0])
+    gates = {
+        "": None,
+        " limited": fixed_limits(found["0%"], scene.config.gate),
+        BY_ROUND: limits_by_round(found[f"0%{BY_ROUND}"], scene.config.gate),
+    }
+    for name, gate in gates.items():
+        for share in (0.0, *SHARES):
+            if (case := f"{share:.0%}{name}") not in found:
+                tell(f"Promoting an item with {share:.0%} malicious clients{name and ','}{name} …")
+                found[case] = promote(scene, share, rounds, gate)
     return found
 
 

@@ -80,6 +80,12 @@ def shorten(upload: Upload, norms: Mapping[str, Float[Tensor, " C"]], limits: Li
     return replace(upload, dense=dense, rows=rows)
 
 
+UNEQUAL = (
+    "Under differential privacy every client should weigh 1. Found others: choose a weighting or an aggregation of the "
+    "method that counts all clients alike."
+)
+
+
 def check_weights(upload: Upload) -> None:
     """A promise that bounds what a user changes leaves no room for weights.
 
@@ -87,7 +93,4 @@ def check_weights(upload: Upload) -> None:
         PrivacyError: some client does not weigh 1.
     """
     if not bool((upload.weight == 1).all()):
-        raise PrivacyError(
-            "Under differential privacy every client should weigh 1. Found others: choose a weighting of the method "
-            "that counts all clients alike."
-        )
+        raise PrivacyError(UNEQUAL)

@@ -24,10 +24,10 @@ from torch import Tensor
 
 from fedrecgel.channels.base import Channel, DeviceHalf, Plan, RoundSetup, ServerHalf
 from fedrecgel.channels.budget import Budget, DpSettings
-from fedrecgel.channels.clipping import Limits, apart, check_weights, group_norms, shorten
+from fedrecgel.channels.clipping import UNEQUAL, Limits, apart, check_weights, group_norms, shorten
 from fedrecgel.channels.sums import Received, each_of, whole
 from fedrecgel.draws import Draws
-from fedrecgel.errors import ConfigError
+from fedrecgel.errors import ConfigError, PrivacyError
 from fedrecgel.methods.messages import Need, Upload
 from fedrecgel.tensors import Ids, Tensors
 
@@ -72,6 +72,8 @@ class Noisy(Channel):
 
     def begin(self, plan: Plan) -> int:
         """As many rounds as the budget allows."""
+        if "weight" in plan.names:
+            raise PrivacyError(UNEQUAL)
         if self.settings.adaptive and (plan.on_nodes or not self.amplified):
             where = "on nodes" if plan.on_nodes else f"in channel '{self.name}'"
             raise ConfigError(f"dp.adaptive belongs to channel 'dp' on engine local. Limits {where} are fixed.")

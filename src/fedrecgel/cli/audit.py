@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fedrecgel.audit.record import record_of, write_audit
 from fedrecgel.audit.scene import Scene
-from fedrecgel.audit.verdict import SMALL, Audit, audit_run, claimed_epsilon
+from fedrecgel.audit.verdict import BY_ROUND, SMALL, Audit, audit_run, claimed_epsilon
 from fedrecgel.cli.common import add_set_option, config_of
 from fedrecgel.errors import ConfigError
 from fedrecgel.runs.folder import RunFolder
@@ -93,7 +93,11 @@ def describe(found: Audit, scene: Scene) -> str:
             f"part: {claimed_epsilon(scene):.2f}. Size of the noise: p = {found.noise_p:.3g}."
         )
     lines += [
-        f"Promotion, {name} malicious: ER@10 {100 * one.er:.1f}, HR@10 {100 * one.hr:.2f}"
+        f"Promotion, malicious {name}: ER@10 {100 * one.er:.1f}, HR@10 {100 * one.hr:.2f}"
         for name, one in found.promotion.items()
     ]
+    if "0%" in found.promotion:
+        by_round = ", ".join(f"{limit:.3g}" for limit in found.promotion[f"0%{BY_ROUND}"].row_limits)
+        fixed = "--set gate.row_limit={:.3g} --set gate.client_limit={:.3g}".format(*found.promotion["0%"].first_limits)
+        lines.append(f"Limits: {fixed}; by round: --set gate.row_limits=[{by_round}]")
     return "\n".join([*lines, "", found.sentence])

@@ -100,6 +100,8 @@ def as_row(user: int | str | None, found: list[Recommendation]) -> dict[str, Any
 
 def _as_text(found: list[Recommendation]) -> str:
     """A table; columns that no recommendation fills are left out."""
+    if not found:
+        return "Nothing is left to recommend: the user has every item that may be recommended."
     columns = {"item": [str(best.item) for best in found], "title": [best.title or "" for best in found]}
     columns["because of"] = [", ".join(map(str, best.because)) for best in found]
     shown = {name: [name, *values] for name, values in columns.items() if name == "item" or any(values)}

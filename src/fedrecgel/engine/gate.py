@@ -42,8 +42,14 @@ class GateSettings:
     """Largest weight a client may claim, for methods whose clients count by their examples; others weigh 1."""
     row_limit: Annotated[float, Meta(gt=0)] | None = None
     """Longest row of an item, over all tables, that a device sends; longer ones are shortened. Against promotion."""
+    row_limits: tuple[Annotated[float, Meta(gt=0)], ...] = ()
+    """The same round by round, as `fedrecgel audit` measures them; the last one holds from then on."""
     client_limit: Annotated[float, Meta(gt=0)] | None = None
     """Longest upload of rows that a device sends; longer ones are shortened as a whole."""
+
+    def longest_row(self, round: int) -> float | None:
+        """The limit of rows in a round."""
+        return self.row_limits[min(round, len(self.row_limits) - 1)] if self.row_limits else self.row_limit
 
 
 REASONS = {"norm"}
@@ -75,13 +81,13 @@ def check_declared(upload: Upload, method: Method) -> None:
         )
 
 
-def sift(result: ClientResult, settings: GateSettings) -> ClientResult:
+def sift(result: ClientResult, settings: GateSettings, round: int = 0) -> ClientResult:
     """The clients whose uploads are finite and bounded; all of them, not copied, in a healthy run.
 
     Uploads that were summed early can only be judged together.
     """
-    if settings.row_limit is not None or settings.client_limit is not None:
-        result = result._replace(upload=shorten_rows(result.upload, settings))
+    if settings.longest_row(round) is not None or settings.client_limit is not None:
+        result = result._replace(upload=shorten_rows(result.upload, settings, round))
     good = admissible(result.upload, settings)
     if result.loss is not None:
         good &= torch.isfinite(result.loss)
@@ -93,10 +99,11 @@ def sift(result: ClientResult, settings: GateSettings) -> ClientResult:
     return ClientResult(result.private.of(good.nonzero()[:, 0]), choose(result.upload, good), loss)
 
 
-def shorten_rows(upload: Upload, settings: GateSettings) -> Upload:
+def shorten_rows(upload: Upload, settings: GateSettings, round: int = 0) -> Upload:
     """Uploads within the limits of rows and of clients; the same object where there are none."""
-    if upload.rows and settings.row_limit is not None:
-        by = (settings.row_limit / row_lengths(upload)).clamp(max=1)
+    longest = settings.longest_row(round)
+    if upload.rows and longest is not None:
+        by = (longest / row_lengths(upload)).clamp(max=1)
         upload = replace(upload, rows={name: value * by[:, :, None] for name, value in upload.rows.items()})
     if upload.rows and settings.client_limit is not None:
         each = (settings.client_limit / upload_lengths(upload)).clamp(max=1)

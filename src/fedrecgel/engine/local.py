@@ -156,7 +156,7 @@ class LocalEngine:
             with allow_kernels(self.accelerated):
                 result = self.method.client_update(self.store.read(batch.ids), received, batch, round, self.draws)
             check_declared(result.upload, self.method)
-            result = sift(result, self.gate)
+            result = sift(result, self.gate, round)
             upload = result.upload
             if getattr(uplink, "takes_losses", False) and result.loss is not None:  # on nodes that hide them
                 upload = replace(upload, dense={**upload.dense, LOSS: result.loss})

@@ -140,6 +140,11 @@ class FedRAP(fed.Method):
         return fed.Need.SUM if self.weight_decay > 0 else fed.Need.LINEAR
 
     @property
+    def magnitude(self) -> float:
+        """Entries of the common table pass the usual bound within two rounds at default rates."""
+        return fed.LARGE
+
+    @property
     def fold_in_rounds(self) -> int:
         """So many that they have about 30 passes together."""
         return math.ceil(FOLD_IN_PASSES / self.epochs)

@@ -76,12 +76,19 @@ def _outcome(audit: AuditRecord) -> str:
     return " ".join(told)
 
 
+def _defence(name: str) -> str:
+    """Of a case of an audit, such as "5% limited"."""
+    if name.endswith("by round"):
+        return "row limits by round"
+    return "row and client limits" if name.endswith("limited") else "none"
+
+
 def _promotion(audits: list[tuple[str, str, AuditRecord]]) -> Table:
     lines = [
         [
             Entry(label, hint=folder),
             Entry(f"{one.malicious:.0%}", one.malicious),
-            Entry("row and client limits" if name.endswith("limited") else "none"),
+            Entry(_defence(name)),
             Entry(f"{100 * one.er:.1f}", one.er),
             Entry(f"{100 * one.hr:.2f}", one.hr),
         ]

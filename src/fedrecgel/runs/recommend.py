@@ -225,7 +225,8 @@ class Everyone:
         titles = [] if self._titles is None else [self._titles.take(items)]
         named = [self._users.take(numbers), ranks, self._items.take(items), *titles, scores]
         if self.because:
-            named.append(pa.array(self._reasons(columns[0], columns[2]), type=self.schema.field("because").type))
+            found = self._reasons(columns[0].astype(np.int64), columns[2].astype(np.int64))
+            named.append(pa.array(found, type=self.schema.field("because").type))
         return pa.Table.from_arrays(named, schema=self.schema)
 
     def _reasons(self, users: IntArray, items: IntArray) -> Iterator[list[int | str]]:
