@@ -1,16 +1,20 @@
-"""Write the parts of the documentation that repeat the code: settings, methods and the table of all results.
+"""Write the parts of the documentation that repeat the code or results: settings, methods, pictures, a table.
 
-Run `python docs/generate.py` after a change of settings, methods or results. `tests/layers/test_docs.py` compares.
+Run `python -m docs.generate` after a change of settings, methods or results. `tests/layers/test_docs.py` compares.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, fields
 from itertools import takewhile
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from docs.pictures import pictures
 
 from fedrecgel.cli.common import field_docs
 from fedrecgel.methods import METHODS
@@ -89,11 +93,26 @@ def methods_text() -> str:
     return "\n".join(rows)
 
 
+ROWS = ("popularity", "fedrecgel", "spectra", "fedmf", "fedncf", "perfedrec", "pfedrec", "ials")
+"""Of the table of all methods, those the README shows."""
+
+
 def overview_text() -> str:
-    """The table of all methods on all data sets, as `fedrecgel report` wrote it."""
-    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    lines = text.partition("### Every method on every data set\n\n")[2].splitlines()
-    return "\n".join(takewhile(lambda line: line.startswith("|"), lines))
+    """HR@10 of some methods on all data sets, from the table that `fedrecgel report` wrote."""
+    text = (ROOT / "docs" / "results" / "index.md").read_text(encoding="utf-8")
+    lines = text.partition("## Every method on every data set\n\n")[2].splitlines()
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in _table_lines(lines))
+    found = {row[0].partition(",")[0]: row for row in rows}
+    shown = ["| HR@10, % | " + " | ".join(head[1:]) + " |", "|---|" + "---:|" * len(head[1:])]
+    for name in ROWS:
+        if name in found:
+            cells = [re.sub(r" *[^\d.▲▼ ].*", "", cell.partition(" / ")[0]).strip() for cell in found[name][1:]]
+            shown.append(f"| {found[name][0]} | {' | '.join(cells)} |")
+    return "\n".join(shown)
+
+
+def _table_lines(lines: Iterable[str]) -> Iterator[str]:
+    return takewhile(lambda line: line.startswith("|"), lines)
 
 
 def fold_in_text() -> str:
@@ -138,3 +157,5 @@ def regenerate(page: Path) -> str:
 if __name__ == "__main__":
     for name in PAGES:
         name.write_text(regenerate(name), encoding="utf-8")
+    for place, drawing in pictures().items():
+        place.write_text(drawing, encoding="utf-8")

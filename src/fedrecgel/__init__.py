@@ -15,10 +15,12 @@ __all__ = [
     "Method",
     "Recommendation",
     "Result",
+    "Round",
     "Split",
     "compare",
     "load",
     "open",
+    "rounds",
     "train",
 ]
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from fedrecgel.methods import METHODS
     from fedrecgel.methods.base import Method
     from fedrecgel.report.compare import compare
-    from fedrecgel.runs.api import train
+    from fedrecgel.runs.api import Round, rounds, train
     from fedrecgel.runs.recommend import Recommendation
     from fedrecgel.runs.result import Result
     from fedrecgel.runs.result import open_run as open  # noqa: A004 - read as fedrecgel.open
@@ -44,6 +46,8 @@ else:
         "compare": ("report.compare", "compare"),
         "load": ("data.load", "load"),
         "open": ("runs.result", "open_run"),
+        "Round": ("runs.api", "Round"),
+        "rounds": ("runs.api", "rounds"),
         "train": ("runs.api", "train"),
     }
 

@@ -10,7 +10,7 @@ import pytest
 import fedrecgel
 from fedrecgel.cli.common import config_of
 from fedrecgel.cli.main import main, parser
-from fedrecgel.cli.progress import Progress
+from fedrecgel.runs.progress import Progress
 from fedrecgel.runs.shipped import shipped_configs
 
 Capture = pytest.CaptureFixture[str]

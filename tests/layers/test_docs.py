@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from docs import generate
+from docs.pictures import pictures
 from tests.layers.pages import PAGES, ROOT, blocks, spans
 
 from fedrecgel.cli.main import parser
@@ -49,7 +50,13 @@ def parses(call: str) -> bool:
 @pytest.mark.parametrize("page", generate.PAGES, ids=lambda page: page.name)
 def test_generated_parts_are_current(page: Path) -> None:
     wanted = generate.regenerate(page) == page.read_text(encoding="utf-8")
-    assert wanted, f"{page} is not what the code says: run `python docs/generate.py`"
+    assert wanted, f"{page} is not what the code says: run `python -m docs.generate`"
+
+
+def test_pictures_are_current() -> None:
+    """What a picture says of a method is what its class says."""
+    wrong = [place.name for place, drawn in pictures().items() if drawn != place.read_text(encoding="utf-8")]
+    assert not wrong, f"{wrong} are not what the code says: run `python -m docs.generate`"
 
 
 def test_methods_are_compared_side_by_side() -> None:

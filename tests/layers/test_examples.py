@@ -8,10 +8,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from fedrecgel.cli.main import main
 from fedrecgel.runs.config import read_config
@@ -20,6 +23,22 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 CONFIGS = sorted((ROOT / "configs").rglob("*.toml"))
 TIMEOUT = 300
+
+
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
+def test_notebook_runs(notebook: Path, tmp_path: Path) -> None:
+    """From top to bottom in a fresh kernel; a cell that ends in a value shows it."""
+    read = nbformat.read(notebook, as_version=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the notebook's own libraries
+        done = NotebookClient(read, timeout=TIMEOUT, kernel_name="python3", resources={"metadata": {"path": tmp_path}})
+        done.execute()
+    code = [cell for cell in read.cells if cell.cell_type == "code"]
+    assert len(NOTEBOOKS) >= 2
+    assert any("text/html" in output.get("data", {}) for cell in code for output in cell.outputs)
 
 
 def test_there_are_examples_and_configs() -> None:
@@ -53,7 +72,7 @@ def test_the_commands_of_the_readme_run_in_order(tmp_path: Path, monkeypatch: py
         shutil.copytree(ROOT / folder, tmp_path / folder)
     rows = "".join(f"u{user},i{(7 * user + 3 * k) % 150}\n" for user in range(20) for k in range(8))
     (tmp_path / "mine.csv").write_text("user,item\n" + rows)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/commands.md"))
     lines = re.findall(r"^(?:\$ |pip install .*&& )?(fedrecgel train.*?)(?:\s+#.*)?$", readme, flags=re.MULTILINE)
     assert len(lines) > 4
     for line in lines:

@@ -116,7 +116,7 @@ def _as_text(found: list[Recommendation]) -> str:
 
 
 def _write_all(result: Result, path: Path, k: int, lists: dict[str, list[str]], *, because: bool) -> int:
-    from fedrecgel.cli.progress import UserProgress  # here, because they import torch
+    from fedrecgel.cli.user_progress import UserProgress  # here, because they import torch
     from fedrecgel.runs.choice import allow
     from fedrecgel.runs.recommend import Everyone
     from fedrecgel.runs.recommend_parts import parts_folder, write_in_parts

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import FrameType
 
 from fedrecgel.cli.common import INTERRUPTED, config_of, warnings_as_sentences, writable
-from fedrecgel.cli.progress import Progress
 from fedrecgel.cli.table import result_table
 from fedrecgel.errors import ConfigError
 from fedrecgel.report.event_log import EventLog
@@ -21,6 +20,7 @@ from fedrecgel.runs.config import Config
 from fedrecgel.runs.continued import find_start, folder_of
 from fedrecgel.runs.flower import train_on_flower
 from fedrecgel.runs.folder import RunFolder
+from fedrecgel.runs.progress import Progress
 from fedrecgel.runs.result import open_run
 from fedrecgel.runs.rewrite import keep_titles
 from fedrecgel.runs.training import Interrupted, Line, load_split, train_config

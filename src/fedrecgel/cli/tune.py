@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from fedrecgel.cli.common import INTERRUPTED, add_columns_option, add_set_option, assignments_of, writable
-from fedrecgel.cli.progress import describe_loss
 from fedrecgel.errors import ConfigError
 from fedrecgel.runs.config import Config
+from fedrecgel.runs.progress import describe_loss
 from fedrecgel.runs.reference import WITHHELD, has_reference
 from fedrecgel.runs.training import load_split
 from fedrecgel.search.space import Space, read_search

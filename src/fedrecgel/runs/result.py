@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from fedrecgel.data.item_sets import ItemSets
 from fedrecgel.errors import ConfigError, RunFolderError
 from fedrecgel.methods import method_label
 from fedrecgel.methods.messages import Download, Server
+from fedrecgel.runs import notebook
 from fedrecgel.runs.choice import Items, allow, read_titles
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.fold_in import FoldedIn, fold_in
@@ -24,6 +25,9 @@ from fedrecgel.runs.recommend import Recommendation, name_best, trained, user_nu
 from fedrecgel.storage import read_tensors, write_tensors, write_text
 from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TRAIN = ("train_ptr", "train_items", "train_counts")
 """A client's own training rows: kept with its private tensors, to score with and to leave out of recommendations."""
@@ -61,6 +65,26 @@ class Result:
         numbers = ", ".join(f"{name} {100 * value:.2f}" for name, value in shown.items()) or "nothing measured"
         name = method_label(said["method"])
         return f"<Result of {name} on {said['dataset']}, seed {said['seed']}, {said['rounds']} rounds: {numbers}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: both rankings beside popularity."""
+        return notebook.as_html(self)
+
+    def history_frame(self) -> Any:
+        """Every round as a row of a data frame: loss, seconds, bytes and, where it was evaluated, metrics.
+
+        Raises:
+            ConfigError: neither pandas nor polars is installed.
+        """
+        return notebook.history_frame(self.history)
+
+    def plot(self, metric: str = "NDCG@10") -> Figure:
+        """The metric over rounds beside popularity, and the loss, as a figure of matplotlib (extra `report`).
+
+        Raises:
+            ConfigError: matplotlib is missing, or the metric was not measured.
+        """
+        return notebook.plot(self, metric)
 
     @property
     def metrics(self) -> dict[str, float]:

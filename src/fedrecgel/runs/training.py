@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -174,25 +174,48 @@ class Training:
 
     def fit(self, watch: Callable[[Line], None], should_stop: Callable[[], bool]) -> None:
         """Train up to the last round."""
+        for line in self.steps(should_stop):
+            watch(line)
+
+    def steps(self, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Line]:
+        """Train up to the last round, and yield the line of each; nothing is trained unless the next one is asked for.
+
+        Raises:
+            Interrupted: it was asked to stop before the last round.
+        """
         started = time.perf_counter()
         every = self.config.checkpoint.every
-        last = self.last_round
         if self.round == 0 and self.channel.keep():  # a round that is begun again must find its secrets
             self._checkpoint()
-        rounds = run(self.method, self.engine, self.server, last, self.draws, self.round, self.channel.draw)
+        rounds = run(self.method, self.engine, self.server, self.last_round, self.draws, self.round, self.channel.draw)
         for finished in with_kernels(rounds, self.accelerated):  # the server's step, too
             seconds = time.perf_counter() - started
             line = self._record(finished, seconds)
             self.seconds_total += time.perf_counter() - started
             started = time.perf_counter()
             stop = should_stop()
-            if stop or self.round % every == 0 or self.round == last:
+            if stop or self.round % every == 0 or self.round == self.last_round:
                 self._checkpoint()
-            watch(line)
-            if stop and self.round < last:
-                raise Interrupted(self.round)
             self.seconds_total += time.perf_counter() - started
+            yield line
+            if self.round >= self.last_round:  # also where it was ended here
+                return
+            if stop:
+                raise Interrupted(self.round)
             started = time.perf_counter()
+
+    def end_here(self) -> None:
+        """Make the round that is finished the last one: the run is then one of so many rounds."""
+        if self.config.run.rounds != self.round:
+            self.config = replace(self.config, run=replace(self.config.run, rounds=self.round))
+            self.settings, self.last_round = self.config.to_dict(), self.round
+        self._evaluate_late()
+
+    def _evaluate_late(self) -> None:
+        """The last round is always evaluated, also where it was not meant to be the last."""
+        late = bool(self.history) and f"HR@{max(self.config.evaluation.ks)}" not in self.history[-1]
+        if late and self.round == self.last_round and not self.config.run.final:
+            self._evaluate_line(self.history[-1])
 
     def _record(self, finished: Round, seconds: float) -> Line:
         """Take over a finished round: check it, evaluate it when due, write its line."""
@@ -298,10 +321,7 @@ class Training:
             if saved.channel:
                 self.channel.restore(saved.channel)
                 self.last_round = allowed_rounds(self.config, self.method, self.channel, self.split.n_users)
-            late = bool(self.history) and f"HR@{max(self.config.evaluation.ks)}" not in self.history[-1]
-            late = late and not self.config.run.final
-            if late and self.round == self.last_round:  # stopped here earlier, on the way to more rounds
-                self._evaluate_line(self.history[-1])
+            self._evaluate_late()  # stopped here earlier, on the way to more rounds
         self.folder.reopen(self.config.to_toml(), self.history)
 
     def finish(self) -> Result:

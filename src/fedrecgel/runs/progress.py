@@ -1,9 +1,8 @@
-"""Progress: a bar on a terminal, plain lines in a pipe, nothing when quiet; always on stderr."""
+"""Progress: a bar on a terminal and in a notebook, plain lines in a pipe, nothing when quiet; always on stderr."""
 
 from __future__ import annotations
 
 import sys
-import time
 from typing import Any
 
 from tqdm import tqdm
@@ -11,9 +10,6 @@ from tqdm import tqdm
 from fedrecgel.data.split import Split
 from fedrecgel.methods import method_label
 from fedrecgel.runs.config import Config
-
-FIRST_LINE, NEXT_LINE = 10.0, 60.0
-"""Seconds until a pipe hears how long the rest will take, and between two such lines."""
 
 
 class Progress:
@@ -39,7 +35,7 @@ class Progress:
         )
 
     def __enter__(self) -> Progress:
-        if not self.quiet and sys.stderr.isatty():
+        if not self.quiet and watched():
             self.bar = tqdm(total=self.config.run.rounds, unit="round", dynamic_ncols=True)
         return self
 
@@ -73,36 +69,12 @@ def describe_loss(line: dict[str, Any]) -> str:
     return "" if line["loss"] is None else f"loss {line['loss']:.4f}  "
 
 
-class UserProgress:
-    """How many users are done, and how long the others will take."""
+def watched() -> bool:
+    """Whether a person sees this: on a terminal or in a notebook."""
+    return sys.stderr.isatty() or in_notebook()
 
-    def __init__(self, n_users: int) -> None:
-        self.n_users = n_users
-        self.bar: Any = None
 
-    def begin(self, done: int) -> None:
-        """So many users were done before; the clock starts."""
-        self._before, self._done, self._started = done, done, time.monotonic()
-        self._next_line = self._started + FIRST_LINE
-        if sys.stderr.isatty():
-            self.bar = tqdm(total=self.n_users, initial=done, unit="user", dynamic_ncols=True)
-        elif done:
-            self._say(f"{done:,} of {self.n_users:,} users were done before")
-
-    def advance(self, users: int) -> None:
-        """So many more are done."""
-        self._done, now = self._done + users, time.monotonic()
-        if self.bar is not None:
-            self.bar.update(users)
-        elif now >= self._next_line:
-            left = (now - self._started) / (self._done - self._before) * (self.n_users - self._done)
-            self._say(f"{self._done:,} of {self.n_users:,} users, {tqdm.format_interval(left)} left")
-            self._next_line = now + NEXT_LINE
-
-    def close(self) -> None:
-        """Leave the bar where it stands."""
-        if self.bar is not None:
-            self.bar.close()
-
-    def _say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    shell = sys.modules.get("IPython")
+    return "ipykernel" in sys.modules and shell is not None and shell.get_ipython() is not None
