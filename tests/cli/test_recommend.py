@@ -9,7 +9,7 @@ import pytest
 from tests.builders import TINY, random_split
 
 import fedrecgel
-from fedrecgel.cli import progress
+from fedrecgel.cli import user_progress as progress
 from fedrecgel.cli.main import main
 from fedrecgel.runs import recommend
 

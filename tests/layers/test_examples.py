@@ -31,7 +31,7 @@ NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
 def test_notebook_runs(notebook: Path, tmp_path: Path) -> None:
     """From top to bottom in a fresh kernel; a cell that ends in a value shows it."""
-    read = nbformat.read(notebook, as_version=4)
+    read = nbformat.read(notebook, as_version=4)  # type: ignore[no-untyped-call]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the notebook's own libraries
         done = NotebookClient(read, timeout=TIMEOUT, kernel_name="python3", resources={"metadata": {"path": tmp_path}})

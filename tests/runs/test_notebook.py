@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from tests.builders import random_split as small_split
@@ -50,7 +51,7 @@ def test_the_history_as_a_frame_and_as_a_figure() -> None:
     assert frame["NDCG@10"][2] == result.history[2]["NDCG@10"]
     figure = result.plot("HR@10")
     drawn = figure.axes[0].lines[0].get_ydata()
-    assert list(drawn) == [100 * line["HR@10"] for line in result.history if "HR@10" in line]
+    assert np.asarray(drawn).tolist() == [100 * line["HR@10"] for line in result.history if "HR@10" in line]
     assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match="There is no 'HR@11'"):
         result.plot("HR@11")
