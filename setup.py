@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent
 
 
 def index_readme() -> str:
-    """README.md with links to the pages of the site, as an index knows no files of the repository."""
+    """README.md for readers without the repository: links lead to the site, and pip installs from the index."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     site = project["urls"]["Documentation"]
 
@@ -26,7 +26,8 @@ def index_readme() -> str:
         page = re.sub(r"\.(md|py|ipynb)$", ".html", place.lower() if target == place else place)
         return f"]({site}{page}{anchor})"
 
-    return re.sub(r"\]\(([^)\s#]+)(#[^)\s]*)?\)", moved, (ROOT / "README.md").read_text(encoding="utf-8"))
+    text = (ROOT / "README.md").read_text(encoding="utf-8").replace("-c constraints.txt -e . &&", "fedrecgel &&")
+    return re.sub(r"\]\(([^)\s#]+)(#[^)\s]*)?\)", moved, text)
 
 
 class BuildWithConfigs(build_py):
