@@ -19,6 +19,7 @@ from docs.pictures import pictures
 from fedrecgel.cli.common import field_docs
 from fedrecgel.methods import METHODS
 from fedrecgel.runs.config import section_types
+from fedrecgel.studies.presets import Presets
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -106,13 +107,27 @@ def overview_text() -> str:
     shown = ["| HR@10, % | " + " | ".join(head[1:]) + " |", "|---|" + "---:|" * len(head[1:])]
     for name in ROWS:
         if name in found:
-            cells = [re.sub(r" *[^\d.▲▼ ].*", "", cell.partition(" / ")[0]).strip() for cell in found[name][1:]]
+            cells = [re.sub(r" *[^\d.▲▼ ].*", "", cell.partition(" / ")[0]).strip() or "–" for cell in found[name][1:]]
             shown.append(f"| {found[name][0]} | {' | '.join(cells)} |")
     return "\n".join(shown)
 
 
 def _table_lines(lines: Iterable[str]) -> Iterator[str]:
     return takewhile(lambda line: line.startswith("|"), lines)
+
+
+def budgets_text() -> str:
+    """How many trials the file of each method and data set is the best of, as a Markdown table."""
+    presets = Presets(ROOT / "configs")
+    folders = sorted({path.parent.name for path in (ROOT / "configs").glob("*/*.toml")} - {"dp", "dp-none"})
+    rows = [f"| trials | {' | '.join(folders)} |", f"|---|{'---:|' * len(folders)}"]
+    for name in METHODS:
+        files = [ROOT / "configs" / folder / f"{name}.toml" for folder in folders]
+        if any(file.exists() for file in files):
+            found = [presets.origin(folder, name, "tuned", 0) for folder in folders]
+            cells = ("by hand" if origin.trials is None else str(origin.trials) for origin in found)
+            rows.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(rows)
 
 
 def fold_in_text() -> str:
@@ -140,6 +155,7 @@ def fold_in_text() -> str:
 PAGES = {
     ROOT / "README.md": ("overview", overview_text),
     ROOT / "docs" / "config.md": ("settings", settings_text),
+    ROOT / "docs" / "tuning.md": ("budgets", budgets_text),
     ROOT / "docs" / "use.md": ("fold-in", fold_in_text),
     ROOT / "docs" / "methods" / "index.md": ("methods", methods_text),
 }
