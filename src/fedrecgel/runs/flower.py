@@ -191,9 +191,11 @@ def check_start(config: Config, split: Split | None) -> None:
 
     Raises:
         PrivacyError: the method, the cohort or the number of nodes does not fit the channel.
+        ConfigError: the channel's budget does not fit the run.
     """
     method, channel, draws = config.method.build(), config.channel(), Draws(config.run.seed)
     check_channel(config.method.name, method, channel)
+    allowed_rounds(config, method, channel, 1 if split is None else split.n_users)
     if channel.hides and config.flower.superlink is None and config.flower.nodes < MIN_PARTICIPANTS:
         raise PrivacyError(
             f"Channel '{channel.name}' needs at least {MIN_PARTICIPANTS} nodes, because of two each knows the other's "
