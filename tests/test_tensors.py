@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrecgel import tensors
-from fedrecgel.tensors import Factors, client_norm, copy, grow, lazy_zeros, move, n_bytes
+from fedrecgel.tensors import Factors, client_norm, copy, grow, lazy_zeros, move, n_bytes, put_rows, release
 
 sizes = st.integers(1, 5)
 
@@ -114,3 +114,22 @@ def test_a_slice_is_not_grown_over_its_neighbours() -> None:
     assert torch.equal(found[:3], table[::2])
     found[3] = 0
     assert torch.equal(table, torch.arange(12.0).view(6, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_rows_of_a_table_in_a_file_are_written_and_read_back(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    """Written beside the mapped pages, and still there when the pages were given back."""
+    values = torch.arange(24).view(2, 4, 3).to(dtype)
+    found = []
+    for limit in (1, 1 << 30):
+        monkeypatch.setattr(tensors, "ON_DISK_FROM", limit)
+        table = lazy_zeros((5, 4, 3), dtype, CPU)
+        put_rows(table, torch.tensor([4, 1]), values)
+        put_rows(table[:4], torch.tensor([0, 3]), values[:, 1:3] + 1, slice(2, 4))
+        release(table)
+        found.append(table)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0][[4, 1]], values)
+    assert torch.equal(found[0][3, 2:], values[1, 1:3] + 1)

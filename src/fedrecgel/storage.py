@@ -7,9 +7,11 @@ import os
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,10 +19,9 @@ import msgspec
 import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from fedrecgel.errors import RunFolderError, StorageError
-from fedrecgel.tensors import Tensors
+from fedrecgel.tensors import Tensors, release
 
 FAMILY = "fedrecgel-"
 FORMAT = f"{FAMILY}2"
@@ -33,6 +34,21 @@ HEADER_BYTES = 1 << 20
 TEXT_BYTES = 1 << 28
 """Longest text file that is read."""
 TEMPORARY = ".tmp"
+PART = 1 << 25
+"""Bytes of a tensor that are hashed and written at a time."""
+DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+"""As safetensors calls them."""
 UNREADABLE = (OSError, ValueError, RecursionError, msgspec.MsgspecError)
 """What reading a damaged text file ends in."""
 T = TypeVar("T")
@@ -108,13 +124,58 @@ def _sync_folder(folder: Path) -> None:
 
 
 def write_tensors(path: Path, tensors: Tensors, about: Mapping[str, Any], run: str) -> str:
-    """Tensors and a description in one safetensors file (no pickle: loading runs no code); returns its checksum."""
+    """Tensors and a description in one safetensors file (no pickle: loading runs no code); returns its checksum.
+
+    In one pass and without a copy, which the library's own writer would make: private state may be larger than memory.
+    """
     described = torch.frombuffer(bytearray(msgspec.json.encode(about)), dtype=torch.uint8)
     content = {name: value.detach().cpu().contiguous() for name, value in {**tensors, ABOUT: described}.items()}
-    mark = Mark(run, digest_of(content, run))
-    metadata = {FORMAT: msgspec.json.encode(mark).decode()}  # one key: several would come out in random order
-    write_atomically(path, lambda temporary: save_file(content, temporary, metadata))
-    return mark.sha256
+    found = ""
+
+    def write(temporary: Path) -> None:
+        nonlocal found
+        found = _write_safetensors(temporary, content, run)
+
+    write_atomically(path, write)
+    return found
+
+
+def _write_safetensors(path: Path, content: Tensors, run: str) -> str:
+    """The file and its checksum, which takes the place of an equally long one in the header when all is written."""
+    order = sorted(content, key=lambda name: (-content[name].element_size(), name))  # so every tensor is aligned
+    ends = list(accumulate((content[name].nbytes for name in order), initial=0))
+    places = dict(zip(order, pairwise(ends), strict=True))
+    unknown = Mark(run, "0" * 64)
+
+    def header(mark: Mark) -> bytes:
+        metadata = {FORMAT: msgspec.json.encode(mark).decode()}
+        entries = {
+            name: {"dtype": DTYPES[content[name].dtype], "shape": [*content[name].shape], "data_offsets": places[name]}
+            for name in order
+        }
+        text = msgspec.json.encode({"__metadata__": metadata, **entries})
+        text += b" " * (-len(text) % 8)
+        return len(text).to_bytes(8, "little") + text
+
+    start = len(header(unknown))
+    with path.open("wb") as file, ThreadPoolExecutor(1) as writer:
+
+        def put(place: int, part: memoryview) -> None:
+            file.seek(place)
+            file.write(part)
+
+        def on_the_way(name: str, done: int, part: memoryview) -> None:
+            """Hash and write at the same time; both leave the interpreter to others."""
+            writing.append(writer.submit(put, start + places[name][0] + done, part))
+            if len(writing) > 2:
+                writing.pop(0).result()
+
+        writing: list[Future[None]] = []
+        digest = digest_of(content, run, on_the_way)
+        writer.submit(put, 0, memoryview(header(Mark(run, digest))))
+        for part in writing:
+            part.result()
+    return digest
 
 
 def read_tensors(
@@ -168,8 +229,10 @@ def read_tensors(
     return found
 
 
-def digest_of(tensors: Tensors, run: str = "") -> str:
-    """SHA-256 of a run's name and of names, types, shapes and bytes of tensors."""
+def digest_of(
+    tensors: Tensors, run: str = "", watch: Callable[[str, int, memoryview], None] = lambda name, done, part: None
+) -> str:
+    """SHA-256 of a run's name and of names, types, shapes and bytes of tensors; `watch` sees the bytes in parts."""
     found = sha256(repr(run).encode())
     for name in sorted(tensors):
         value = tensors[name]
@@ -177,7 +240,12 @@ def digest_of(tensors: Tensors, run: str = "") -> str:
         flat = value.reshape(-1)
         if flat.stride(0) != 1:  # as it may be where there is at most one number
             flat = flat.clone(memory_format=torch.contiguous_format)
-        found.update(flat.view(torch.uint8).numpy().data)
+        whole = flat.view(torch.uint8).numpy().data
+        for done in range(0, len(whole), PART):
+            part = whole[done : done + PART]
+            watch(name, done, part)
+            found.update(part)
+            release(value)
     return found.hexdigest()
 
 

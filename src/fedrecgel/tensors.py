@@ -6,12 +6,14 @@ touches, `M` candidates, `n` items, `d` a dimension. Axis 0 of a client-side ten
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from mmap import mmap
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import finalize, ref
 
 import torch
 from jaxtyping import Float, Int
@@ -25,6 +27,8 @@ Tensors = dict[str, Tensor]
 Ids = Int[Tensor, " C"]
 """Numbers of clients."""
 
+MADV_DONTNEED = 4
+"""As Linux numbers it; systems without `madvise` do without."""
 ON_DISK_FROM = 2 << 30
 """Bytes from which a tensor of all clients lives in a file that the system writes out when memory is short."""
 
@@ -138,6 +142,18 @@ def n_bytes(values: Mapping[str, Tensor]) -> int:
     )
 
 
+def is_whole(items: Int[Tensor, "C M"], n_items: int) -> bool:
+    """Whether these are all items in order, the same for everybody: then a product with a whole table scores them."""
+    if items.shape[1] != n_items or (len(items) > 1 and items.stride(0) != 0) or not len(items):
+        return False
+    return torch.equal(items[0], torch.arange(n_items, device=items.device))
+
+
+def pick(scores: Float[Tensor, "C n"], items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
+    """Of the scores of all items those of some; where these are all, the same tensor."""
+    return scores if is_whole(items, scores.shape[1]) else scores.gather(1, items)
+
+
 def grow(table: Tensor, n_rows: int, most: int) -> Tensor:
     """A table with more rows, whose values are undefined; room for `most` rows is taken once, page by page.
 
@@ -162,4 +178,50 @@ def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device)
         return torch.frombuffer(mmap(-1, size), dtype=dtype).view(shape)
     with TemporaryFile() as file:  # a file without a name, in the folder of TMPDIR: it is gone with the tensor
         file.truncate(size)
-        return torch.frombuffer(mmap(file.fileno(), size), dtype=dtype).view(shape)
+        pages, handle = mmap(file.fileno(), size), os.dup(file.fileno())
+    found = torch.frombuffer(pages, dtype=dtype).view(shape)
+    _files[found.data_ptr()] = _File(ref(pages), handle)
+    finalize(pages, _close, found.data_ptr())
+    return found
+
+
+class _File(NamedTuple):
+    """Where a large tensor lives."""
+
+    pages: ref[mmap]
+    handle: int
+
+
+_files: dict[int, _File] = {}
+"""By the address of the tensor."""
+
+
+def _close(address: int) -> None:
+    os.close(_files.pop(address).handle)
+
+
+def put_rows(table: Tensor, at: Int[Tensor, " i"], values: Tensor, columns: slice = slice(None)) -> None:
+    """`table[at, columns] = values`; where the table lives in a file, by writing to that.
+
+    Writing to pages of a file takes a fault for each of them, several times the cost of the copy.
+    """
+    file = _files.get(table.untyped_storage().data_ptr()) if table.device.type == "cpu" else None
+    if file is None or not table.is_contiguous() or table.dim() < 2:
+        table[(at, columns) if table.dim() > 1 else at] = values.to(table.dtype)
+        return
+    row, first = table.stride(0), columns.indices(table.shape[1])[0] * table.stride(1)
+    values = values.to(table.dtype).contiguous()
+    for place, value in zip(at.tolist(), values, strict=True):
+        offset = (table.storage_offset() + place * row + first) * table.element_size()
+        rest = memoryview(value.view(torch.uint8).numpy()).cast("B")
+        while rest:
+            written = os.pwrite(file.handle, rest, offset)
+            rest, offset = rest[written:], offset + written
+
+
+def release(table: Tensor) -> None:
+    """Give back the memory of a tensor that lives in a file: its pages are read again when they are needed."""
+    file = _files.get(table.untyped_storage().data_ptr()) if table.device.type == "cpu" else None
+    pages = file.pages() if file else None
+    if pages is not None and hasattr(pages, "madvise"):
+        pages.madvise(MADV_DONTNEED)

@@ -9,6 +9,7 @@ import pytest
 from tests.builders import TINY, random_split
 
 import fedrecgel
+from fedrecgel.cli import recommend as cli_recommend
 from fedrecgel.cli import user_progress as progress
 from fedrecgel.cli.main import main
 from fedrecgel.runs import recommend
@@ -59,20 +60,22 @@ def test_stopped_by_ctrl_c_and_continued(
     monkeypatch.setattr(recommend, "SCORES_PER_PART", 1)
     monkeypatch.setattr(progress, "FIRST_LINE", 0.0)
     monkeypatch.setattr(progress, "NEXT_LINE", 0.0)
-    monkeypatch.setattr(recommend, "_users_at_once", lambda result: 5)
+    monkeypatch.setattr(recommend.Everyone, "_at_once", 5)
+    monkeypatch.setattr(cli_recommend, "ESTIMATED_FROM", 0)
     blocks, find = 0, recommend.best_items
 
-    def press(*arguments: Any) -> Any:
+    def press(*arguments: Any, **options: Any) -> Any:
         nonlocal blocks
         blocks += 1
-        if blocks == 2:
+        if blocks == 4:  # two of them behind the estimate
             raise KeyboardInterrupt
-        return find(*arguments)
+        return find(*arguments, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(recommend, "best_items", press)
         assert main(words) == 130
     printed = capsys.readouterr()
+    assert "14 users … About 0 s for all of them on" in printed.err
     assert "5 of 14 users, 00:00 left" in printed.err
     assert f"Stopped. What is done is in {tmp_path / 'all.csv.parts'}; continue with the same command." in printed.err
     assert printed.out == ""

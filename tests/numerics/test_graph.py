@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from fedrecgel.numerics.graph import Smoother, cosines, projected_cosines
+from fedrecgel.numerics.graph import Smoother, cosines, cosines_of_rows, projected
+
+
+def projected_cosines(blocks: Iterable[Tensor], width: int, generator: np.random.Generator) -> Tensor:
+    return cosines_of_rows(projected(blocks, width, generator))
 
 
 def tables_of(n: int, items: int, dim: int = 3, seed: int = 0) -> Tensor:

@@ -10,8 +10,8 @@ import torch
 
 from fedrecgel.data.split import Split
 from fedrecgel.errors import ConfigError
-from fedrecgel.methods import gpfedrec as module
 from fedrecgel.methods.gpfedrec import GPFedRec
+from fedrecgel.models import guided as module
 from tests.builders import engine_of, problem_of
 from tests.oracles.gpfedrec import GPFedRecOracle
 from tests.oracles.plain import SEED, assert_close, catalogue_scores, run_of, start

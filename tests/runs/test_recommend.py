@@ -15,6 +15,7 @@ from tests.builders import enough_rounds, random_split, tiny
 import fedrecgel
 from fedrecgel.engine.local import LocalSettings
 from fedrecgel.errors import ConfigError, StorageError
+from fedrecgel.evaluation.best import top
 from fedrecgel.methods import METHODS
 from fedrecgel.runs import recommend
 from fedrecgel.runs.result import Result
@@ -121,14 +122,20 @@ def test_no_method_recommends_what_the_user_is_known_to_have(name: str) -> None:
 def test_the_best_by_a_plain_loop() -> None:
     """Equal scores, blocked items and numbers that are none, in every order."""
     generator = torch.Generator().manual_seed(0)
-    for k in (1, 3, 9, 12):
-        scores = torch.randint(0, 4, (20, 12), generator=generator).double()
+    for k, n, different, share in (
+        (1, 12, 4, 0.5),
+        (3, 12, 4, 0.5),
+        (12, 12, 4, 0.5),
+        (2, 700, 900, 0.5),
+        (5, 700, 99, 1),
+    ):
+        scores = torch.randint(0, different, (20, n), generator=generator).double()
         scores[3, 4] = torch.nan
-        blocked = torch.rand(20, 12, generator=generator) < 0.5
-        row, rank, column, value = recommend._top(scores, blocked, k)
+        blocked = torch.rand(20, n, generator=generator) < share
+        row, rank, column, value = top(scores, blocked.nonzero(as_tuple=True), None, k)
         plain = []
         for user in range(20):
-            own = [(-float(scores[user, item]), item) for item in range(12) if not blocked[user, item]]
+            own = [(-float(scores[user, item]), item) for item in range(n) if not blocked[user, item]]
             own = sorted((float("inf") if score != score else score, item) for score, item in own)[:k]
             plain += [(user, place, item, -score) for place, (score, item) in enumerate(own)]
         assert list(zip(row.tolist(), rank.tolist(), column.tolist(), value.tolist(), strict=True)) == plain

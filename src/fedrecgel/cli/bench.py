@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrecgel.bench.machine import bandwidth_gb_s, load_average
 from fedrecgel.bench.measure import CASES, measure
-from fedrecgel.engine.local import available_cores
+from fedrecgel.engine.workers import available_cores
 from fedrecgel.errors import RunError
 from fedrecgel.runs.config import lookup
 

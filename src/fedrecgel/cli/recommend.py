@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 from fedrecgel.cli.common import INTERRUPTED, warnings_as_sentences
 from fedrecgel.errors import ConfigError, RunFolderError, StorageError
 
+ESTIMATED_FROM = 1_000_000_000
+"""Scores from which on it is worth a moment to say how long they will take."""
+
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
 
@@ -116,7 +119,7 @@ def _as_text(found: list[Recommendation]) -> str:
 
 
 def _write_all(result: Result, path: Path, k: int, lists: dict[str, list[str]], *, because: bool) -> int:
-    from fedrecgel.cli.user_progress import UserProgress  # here, because they import torch
+    from fedrecgel.cli.user_progress import UserProgress, describe_seconds  # here, because they import torch
     from fedrecgel.runs.choice import allow
     from fedrecgel.runs.recommend import Everyone
     from fedrecgel.runs.recommend_parts import parts_folder, write_in_parts
@@ -124,7 +127,12 @@ def _write_all(result: Result, path: Path, k: int, lists: dict[str, list[str]], 
     n_users, n_items = len(result.user_ids), len(result.item_ids)
     everyone = Everyone(result, k, allow(result, lists.get("among"), lists.get("exclude")), because=because)
     progress = UserProgress(n_users)
-    print(f"Ranking {n_items:,} items for {n_users:,} users …", file=sys.stderr)
+    about = ""
+    if n_users * n_items > ESTIMATED_FROM:
+        about = (
+            f" About {describe_seconds(everyone.estimate(n_users))} for all of them on {everyone.workers.n} workers."
+        )
+    print(f"Ranking {n_items:,} items for {n_users:,} users …{about}", file=sys.stderr)
     try:
         n_rows = write_in_parts(everyone, path, progress)
     except KeyboardInterrupt:

@@ -18,7 +18,9 @@ def result_table(result: Result) -> str:
     lines = [header if names else f"{method}: a final model"]
     blocks = [(f"among {protocol['candidates']} candidates", summary["reference"], summary["metrics"])]
     if summary["metrics_full"] is not None:
-        blocks.append(("whole catalogue", summary["reference_full"], summary["metrics_full"]))
+        some = summary.get("metrics_full_users")
+        title = "whole catalogue" if some is None else f"whole catalogue, {some:,} users drawn at random"
+        blocks.append((title, summary["reference_full"], summary["metrics_full"]))
     for title, reference, found in blocks if names else []:
         lines.append(title)
         rows = [*reference.items(), (method, found)]

@@ -13,6 +13,7 @@ from types import FrameType
 
 from fedrecgel.cli.common import INTERRUPTED, config_of, warnings_as_sentences, writable
 from fedrecgel.cli.table import result_table
+from fedrecgel.cli.user_progress import CatalogueProgress
 from fedrecgel.errors import ConfigError
 from fedrecgel.report.event_log import EventLog
 from fedrecgel.runs.choice import read_titles
@@ -57,7 +58,7 @@ def run(args: Namespace) -> int:
         if args.titles is not None:
             with warnings_as_sentences():
                 read_titles(args.titles, split.interactions.item_ids)  # before anything is trained
-    local = partial(train_config, start=earlier, say=progress.say)
+    local = partial(train_config, start=earlier, say=progress.say, ranked=CatalogueProgress(progress))
     start = local if config.run.engine == "local" else train_on_flower
     with _stop_on_interrupt(progress) as should_stop, progress, events or nullcontext():
         try:

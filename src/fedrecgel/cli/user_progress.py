@@ -8,6 +8,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from fedrecgel.runs.progress import Progress
+
 FIRST_LINE, NEXT_LINE = 10.0, 60.0
 """Seconds until a pipe hears how long the rest will take, and between two such lines."""
 
@@ -45,3 +47,33 @@ class UserProgress:
 
     def _say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
+
+
+class CatalogueProgress:
+    """The ranking of the whole catalogue, for the method and then for popularity."""
+
+    def __init__(self, before: Progress) -> None:
+        self._before, self._users = before, UserProgress(0)
+        self._done = 0
+
+    def __call__(self, done: int, clients: int) -> None:
+        """Everything is ranked for so many clients of so many."""
+        if self._before.quiet:
+            return
+        if not self._done:
+            self._before.close()
+            self._users = UserProgress(clients)
+            self._users.begin(0)
+        self._users.advance(done - self._done)
+        self._done = done
+        if done == clients:
+            self._users.close()
+            self._done = 0
+
+
+def describe_seconds(seconds: float) -> str:
+    """A time as people say it."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"

@@ -19,7 +19,7 @@ from fedrecgel.methods.fedncf_weights import FedNCFWeights
 from fedrecgel.methods.fedrecgel import FedRecGEL
 from fedrecgel.methods.gpfedrec import GPFedRec
 from fedrecgel.methods.spectra import Spectra
-from fedrecgel.models.kernels import contrast, factors
+from fedrecgel.models.kernels import contrast, factors, guides
 from fedrecgel.models.neumf import NeuMF
 
 
@@ -51,6 +51,22 @@ def _(method: FedMF) -> bool:
 @has_kernel.register
 def _(method: CoFedRec) -> bool:
     return type(method) is CoFedRec and method.reg > 0 and contrast.available(method.dim, method.temperature)
+
+
+@has_kernel.register
+def _(method: GPFedRec) -> bool:
+    return type(method) is GPFedRec and guides.available(method.dim)
+
+
+PRODUCT_SCORES = 1 << 22
+"""Scores of the whole catalogue that one product makes: as many as stay in the last cache."""
+
+
+def scores_at_once(method: Method, usual: int, *, compiled: bool, whole: bool) -> int:
+    """Scores computed together where `usual` are of a method nothing is known of; a kernel cuts blocks itself."""
+    if whole and method.scores_by_product:
+        return max(usual, PRODUCT_SCORES)
+    return (8 if compiled else 1) * usual
 
 
 @singledispatch
@@ -85,8 +101,8 @@ def _(method: GPFedRec, n_examples: Int[Tensor, " C"], n_items: int, *, compiled
 
 @footprint.register
 def _(method: CoFedRec, n_examples: Int[Tensor, " C"], n_items: int, *, compiled: bool) -> Int[Tensor, " C"]:
-    """A client trains its whole table."""
-    return torch.full_like(n_examples, max(1, n_items // 4))
+    """A client trains its whole table; the kernel one after another, so that a few share what a chunk costs."""
+    return torch.full_like(n_examples, max(1, n_items // (32 if compiled else 4)))
 
 
 @footprint.register

@@ -148,8 +148,10 @@ def _bound(upload: Upload) -> float:
 def _square(value: Tensor) -> float:
     """Squared norm, in at least single precision; infinite where it overflows."""
     flat = value.flatten()
-    flat = flat if flat.dtype in (torch.float32, torch.float64) else flat.float()
-    return float(torch.dot(flat, flat))
+    if flat.dtype in (torch.float32, torch.float64):
+        return float(torch.dot(flat, flat))
+    whole = flat if flat.is_floating_point() else flat.float()
+    return float(torch.linalg.vector_norm(whole, dtype=torch.float32)) ** 2
 
 
 def _norms(upload: Upload) -> Float[Tensor, " C"]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import torch
 from msgspec import Meta
@@ -23,11 +20,12 @@ from fedrecgel.data.federation import Examples, Federation
 from fedrecgel.draws import Draws
 from fedrecgel.engine.base import Measured, Trained, measured
 from fedrecgel.engine.chunks import Chunk, blocks_of, chunks_of
-from fedrecgel.engine.economies import footprint, has_kernel
+from fedrecgel.engine.economies import footprint, has_kernel, scores_at_once
 from fedrecgel.engine.gate import GateSettings, check_declared, form_of, nobodys_upload, sift
 from fedrecgel.engine.ranking import Ranking
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.engine.uplink import Simulated, Uplink
+from fedrecgel.engine.workers import Workers, one_thread
 from fedrecgel.errors import RunError
 from fedrecgel.evaluation.coverage import Coverage, Shown
 from fedrecgel.evaluation.ranking import Ranks, TieRule
@@ -36,10 +34,7 @@ from fedrecgel.methods.messages import ClientResult, Download, Problem, Server, 
 from fedrecgel.models.kernels import allow_kernels
 from fedrecgel.models.kernels.compiler import usable
 from fedrecgel.tables import State
-from fedrecgel.tensors import Ids, n_bytes
-
-A = TypeVar("A")
-B = TypeVar("B")
+from fedrecgel.tensors import Ids, n_bytes, release
 
 EXAMPLES_AT_ONCE = 2_000_000
 """Examples drawn together: drawing takes some 150 bytes for each, and a million clients may train in one round."""
@@ -57,17 +52,6 @@ class LocalSettings:
     """Padded examples trained together: small enough for the cache, large enough to batch."""
     chunk_scores: Annotated[int, Meta(ge=1)] = 8192
     """Scores computed together in evaluation."""
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One intra-op thread here: many small operations gain nothing from more, and pay for waking them."""
-    usual = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(usual)
 
 
 class LocalEngine:
@@ -93,9 +77,7 @@ class LocalEngine:
         """Whether compiled back ends of models are in use: decided here and nowhere else."""
         self.devices, self._inbound = channel.device(draws.own), channel.server()
         keep_freed_memory()
-        # One intra-op thread each, as `one_thread`; so sums keep one order, too.
-        self._n_workers = self.settings.workers or available_cores()
-        self._workers = ThreadPoolExecutor(self._n_workers, initializer=torch.set_num_threads, initargs=(1,))
+        self._workers = Workers(self.settings.workers)
 
     def population(self) -> Ids:
         """Everyone."""
@@ -116,6 +98,8 @@ class LocalEngine:
             return Trained(self._inbound.collect([nobodys_upload(forms)], setup), None, 0, 0, 0, {})
         uplink = Simulated(self.channel, self.devices, self._inbound, setup)
         trained = self.train_with(self.method.broadcast(server, cohort), cohort, round, uplink)
+        for value in server.kept.values():
+            release(value)
         if not trained.n_answers:
             raise RunError(
                 f"Uploads of round {round + 1} should be finite and no longer than gate.max_norm = "
@@ -141,7 +125,7 @@ class LocalEngine:
             clients = cohort[order[block[0][0] : block[-1][1]]]
             return self.federation.examples(clients, round, self.draws, negatives=negatives)
 
-        drawn = self._begin(lambda: [draw(block) for block in blocks[:1]])
+        drawn = self._workers.begin(lambda: [draw(block) for block in blocks[:1]])
         opened = self.devices.open_download(down)  # every device does; a simulator once for all
 
         def chunks() -> Iterator[tuple[Chunk, Examples, int]]:
@@ -154,7 +138,7 @@ class LocalEngine:
             batch = examples.batch(first - start, last - start)
             received = opened.of(order[first:last])
             with allow_kernels(self.accelerated):
-                result = self.method.client_update(self.store.read(batch.ids), received, batch, round, self.draws)
+                result = self.method.client_update(self.store.lend(batch.ids), received, batch, round, self.draws)
             check_declared(result.upload, self.method)
             result = sift(result, self.gate, round)
             upload = result.upload
@@ -168,7 +152,7 @@ class LocalEngine:
 
         def uploads() -> Iterator[Upload]:
             nonlocal bytes_up, n_answers
-            for result in self._in_order(train_chunk, chunks()):
+            for result in self._workers.in_order(train_chunk, chunks()):
                 ids = result.upload.ids
                 if len(ids):
                     learnt.append((ids, result.private))
@@ -181,6 +165,7 @@ class LocalEngine:
         inbox = uplink.collect(uploads())
         for ids, private in learnt:
             self.store.write(ids, private)
+        self.store.release()
         n_refused = len(cohort) - n_answers
         return Trained(
             inbox,
@@ -191,43 +176,61 @@ class LocalEngine:
             refused={"norm": n_refused} if n_refused else {},
         )
 
-    def _begin(self, function: Callable[[], B]) -> Callable[[], B]:
-        """Start a function on another worker, if there is one; returns a function that waits for its result."""
-        return self._workers.submit(function).result if self._n_workers > 1 else function
-
-    def _in_order(self, function: Callable[[A], B], inputs: Iterable[A]) -> Iterator[B]:
-        """Results of the workers in the order of the inputs; only a few wait, however slow the consumer is."""
-        if self._n_workers == 1:  # here, where the caller finds them in its cache
-            yield from map(function, inputs)
-            return
-        waiting: deque[Future[B]] = deque()
-        for value in inputs:
-            waiting.append(self._workers.submit(function, value))
-            if len(waiting) > 3 * self._n_workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
     def measure(self, server: Server, held_out: str, against: str, ks: Sequence[int], ties: TieRule) -> Measured:
         """From ranks: a simulator has them all."""
         return measured(self.ranks(server, held_out, against), ks, ties)
 
-    def ranks(self, server: Server, held_out: str, against: str, lists: Coverage | None = None) -> Ranks:
-        """Rank every client's held-out items; clients without any are left out. `lists` counts what they are shown."""
+    def ranks(
+        self,
+        server: Server,
+        held_out: str,
+        against: str,
+        lists: Coverage | None = None,
+        sample: Ids | None = None,
+        watch: Callable[[int, int], None] = lambda done, clients: None,
+    ) -> Ranks:
+        """Rank every client's held-out items; clients without any are left out.
+
+        Args:
+            server: the model.
+            held_out: which items.
+            against: the candidates or the whole catalogue.
+            lists: counts what clients are shown.
+            sample: some of the clients, from `sample`.
+            watch: hears how many clients are done, and of how many.
+        """
+        clients = self.ranked(held_out) if sample is None else sample
+        return self.ranks_with(self.method.broadcast(server, clients), held_out, against, lists, sample, watch)
+
+    def sample(self, held_out: str, most: int) -> Ids | None:
+        """At most so many of the clients that have such items, at random, the same in all rounds; None if all fit."""
         everyone = self.ranked(held_out)
-        return self.ranks_with(self.method.broadcast(server, everyone), held_out, against, lists)
+        if len(everyone) <= most:
+            return None
+        chosen = self.draws.generator("sample").choice(len(everyone), most, replace=False)
+        return everyone[torch.from_numpy(chosen).sort().values]
 
     def ranked(self, held_out: str) -> Ids:
         """The clients that have such held-out items."""
         return torch.from_numpy(Ranking.of(self.federation.split, held_out, "candidates").clients)
 
     @one_thread()
-    def ranks_with(self, down: Download, held_out: str, against: str, lists: Coverage | None = None) -> Ranks:
+    def ranks_with(
+        self,
+        down: Download,
+        held_out: str,
+        against: str,
+        lists: Coverage | None = None,
+        sample: Ids | None = None,
+        watch: Callable[[int, int], None] = lambda done, clients: None,
+    ) -> Ranks:
         """Rank with what those clients received."""
-        ranking = Ranking.of(self.federation.split, held_out, against)
+        some = None if sample is None else sample.numpy()
+        ranking = Ranking.of(self.federation.split, held_out, against, some)
         everyone = ranking.clients
-        blocks = 8 if self.accelerated else 1  # a kernel cuts them into small ones itself
-        size = max(1, blocks * self.settings.chunk_scores // ranking.n_scores)
+        whole = against == "catalogue"
+        budget = scores_at_once(self.method, self.settings.chunk_scores, compiled=self.accelerated, whole=whole)
+        size = max(1, budget // ranking.n_scores)
         down = self.devices.open_download(down)
 
         # Written in place: small results left between the large blocks would keep the allocator from reusing them.
@@ -248,9 +251,12 @@ class LocalEngine:
             ranks.tied[here] = found.tied
             return [] if lists is None else lists.shown(scores, ranking.left_out(users))
 
-        for shown in self._in_order(rank_block, range(0, len(everyone), size)):
+        starts = range(0, len(everyone), size)
+        for start, shown in zip(starts, self._workers.in_order(rank_block, starts), strict=True):
             if lists is not None:
                 lists.add(shown)
+            watch(min(start + size, len(everyone)), len(everyone))
+            self.store.release()
         return ranks
 
 
@@ -262,8 +268,3 @@ def keep_freed_memory() -> None:
         library = ctypes.CDLL(None)
         library.mallopt(mmap_threshold, 32 << 20)
         library.mallopt(trim_threshold, 256 << 20)
-
-
-def available_cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -22,16 +22,18 @@ class Ranking:
     split: Split
     held_out: HeldOut
     against: str
+    sample: IntArray | None = None
+    """Clients that are ranked, ascending; None for all that have held-out items."""
 
     @classmethod
-    def of(cls, split: Split, held_out: str, against: str) -> Ranking:
+    def of(cls, split: Split, held_out: str, against: str, sample: IntArray | None = None) -> Ranking:
         """The "test" or "validation" items."""
-        return cls(split, split.held_out(held_out), against)
+        return cls(split, split.held_out(held_out), against, sample)
 
     @property
     def clients(self) -> IntArray:
-        """Those that have held-out items."""
-        return np.flatnonzero(self.held_out.sizes)
+        """Those that have held-out items, or a sample of them."""
+        return np.flatnonzero(self.held_out.sizes) if self.sample is None else self.sample
 
     @property
     def n_scores(self) -> int:

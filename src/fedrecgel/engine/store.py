@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from fedrecgel.draws import Draws
 from fedrecgel.methods.base import Method
 from fedrecgel.methods.messages import Problem
 from fedrecgel.tables import PersonalTable, State
-from fedrecgel.tensors import Ids, Tensors, lazy_zeros
+from fedrecgel.tensors import Ids, Tensors, lazy_zeros, put_rows, release
 
 WAKE_BLOCK = 20_000
 """Clients initialised at once: drawing their vectors takes several times the memory they keep."""
@@ -44,12 +45,16 @@ class ClientStore:
         """Room for everybody, of which pages are taken as clients train."""
         for name, value in filled.items():
             self._stacks[name] = lazy_zeros((self._n_clients + 1, *value.shape[1:]), value.dtype, value.device)
-            self._stacks[name][: len(value)] = value
+            put_rows(self._stacks[name], torch.arange(len(value)), value)
 
     def read(self, ids: Ids) -> State:
         """Copies of these clients' state."""
-        seen = self._seen(ids, ids)
+        seen = self.lend(ids)
         return State({**seen.tensors, **{name: seen[name] for name in seen.stacks}}, seen.tables)
+
+    def lend(self, ids: Ids) -> State:
+        """The same, where a dense item table is copied only if it is asked for."""
+        return self._seen(ids, ids)
 
     def look(self, ids: Ids) -> State:
         """These clients' state, to read only: neither dense item tables nor slices of neighbours are copied."""
@@ -69,13 +74,18 @@ class ClientStore:
         self._n_places += len(new)
         for name, value in private.tensors.items():
             if name in self._stacks:
-                self._stacks[name][self._which[ids]] = value
+                put_rows(self._stacks[name], self._which[ids], value)
             else:
                 self._tensors[name][ids] = value
         for name, table in private.tables.items():
             for client, own in zip(ids.tolist(), table.singles(), strict=True):
                 self._tables[name][client] = own
         self._awake[ids] = True
+
+    def release(self) -> None:
+        """Give back the memory of tables that live in files."""
+        for stack in self._stacks.values():
+            release(stack)
 
     def _wake(self, ids: Ids) -> None:
         fresh = ids[~self._awake[ids]]
@@ -92,18 +102,26 @@ class ClientStore:
         tables = {name: PersonalTable.cat(own) for name, own in self._tables.items()}
         return State(self._tensors, tables, stacks, self._which if stacks else None)
 
-    def load(self, state: State) -> None:
-        """Replace everything by what `everyone` returned earlier."""
-        if state.which is None:  # nothing is held in common
+    def load(self, state: State, *, give: bool = False) -> None:
+        """Replace everything by what `everyone` returned earlier; with `give` its tensors are ours from then on."""
+        if give and all(_alike(state.tensors[name], value) for name, value in self._tensors.items()):
+            self._tensors = dict(state.tensors)  # half the memory of a copy
+        elif state.which is None:  # nothing is held in common
             self.write(torch.arange(self._n_clients), state)
+        else:
+            for name, value in self._tensors.items():
+                value.copy_(state[name])
+        self._tables = {name: table.singles() for name, table in state.tables.items()}
+        self._awake.fill_(True)
+        if state.which is None:
             return
-        for name, value in self._tensors.items():
-            value.copy_(state[name])
         self._stack(state.stacks)
         self._which = state.which.cpu().clone()
         self._n_places = int(self._which.max()) + 1
-        self._tables = {name: table.singles() for name, table in state.tables.items()}
-        self._awake.fill_(True)
+
+
+def _alike(first: Tensor, second: Tensor) -> bool:
+    return first.shape == second.shape and first.dtype == second.dtype and first.device == second.device
 
 
 def _as_range(ids: Ids) -> Ids | slice:

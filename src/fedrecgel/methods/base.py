@@ -69,6 +69,11 @@ class Method(ABC):
         return True
 
     @property
+    def scores_by_product(self) -> bool:
+        """Whether scores of the whole catalogue take little memory beside their own: many clients share a product."""
+        return False
+
+    @property
     def rounds(self) -> int | None:
         """Rounds after which all is learnt: `run.rounds` defaults to it, and fewer are refused; None for any number."""
         return None

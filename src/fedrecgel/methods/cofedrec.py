@@ -6,7 +6,7 @@ Idea: every client keeps an item table of its own. Each round the server cluster
 item cluster and one client, finds the clients whose view of that cluster is similar, and gives them the mean of their
 tables. The item clusters also travel to the clients, as labels of a supervised contrastive term on their tables.
 
-Paper to code: local steps `client_update`; contrastive term `models.contrast.contrast`; item clusters
+Paper to code: local steps `client_update`; contrastive term `models.contrast`; item clusters
 `numerics.cluster.kmeans`; group of similar users up to the elbow of their similarities `_group` and
 `numerics.cluster.elbow`.
 
@@ -31,7 +31,7 @@ from torch.nn.functional import cosine_similarity
 
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import author as fed
-from fedrecgel.models.contrast import contrast
+from fedrecgel.models.contrast import descend
 from fedrecgel.models.linear import alternate, linear_scores, linear_start
 from fedrecgel.numerics.cluster import elbow, kmeans
 
@@ -151,9 +151,8 @@ class CoFedRec(fed.Method):
             rows = table[client, batch.rows]
             loss, w, b, gradient = alternate(rows, *layer, batch.row_labels, weights, self.lr, self.saturating_bce)
             if labelled:
-                term, slope = contrast(table, labels, anchors, **temperatures)
+                term = descend(table, labels, anchors, lr_items * self.reg * active, **temperatures)
                 loss = loss + self.reg * term * active
-                table.sub_(slope * (lr_items * self.reg * active)[:, None, None])
             table.index_put_((client, batch.rows), -lr_items * gradient, accumulate=True)
             return (w, b), loss
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import author as fed
 from fedrecgel.numerics.counts import CountMatrix, blocks_of, gram_columns
+from fedrecgel.tensors import pick
 
 LARGEST = 30_000
 """Items. The weights take 4 n² bytes, and while they are fitted up to 8 n² more: 11 GB at this size."""
@@ -57,7 +58,7 @@ class EASE(fed.Centralised):
         self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         """The sum of the own items' rows of B, each as heavy as its item is recent."""
-        return fed.add_rows(down.shared["weights"], history, self.decay).gather(1, items)
+        return pick(fed.add_rows(down.shared["weights"], history, self.decay), items)
 
 
 def check_catalogue(method: str, n_items: int) -> None:

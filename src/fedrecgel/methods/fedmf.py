@@ -29,7 +29,7 @@ from torch import Tensor
 from fedrecgel.methods import author as fed
 from fedrecgel.models.catalogue import CatalogueLoss, gram_of_items
 from fedrecgel.models.factors import Walk
-from fedrecgel.tensors import Factors
+from fedrecgel.tensors import Factors, is_whole
 
 INIT = 0.01
 """Standard deviation of the start, or the start itself."""
@@ -104,6 +104,11 @@ class FedMF(fed.Method):
     def leaves_device(self) -> frozenset[str]:
         """Item gradients; over the whole catalogue also u uᵀ, which gives the vector away but for its sign."""
         return self.sends if self.catalogue > 0 else self.sends - {"users"}
+
+    @property
+    def scores_by_product(self) -> bool:
+        """One vector times all items."""
+        return True
 
     @property
     def samples_negatives(self) -> bool:
@@ -218,4 +223,7 @@ class FedMF(fed.Method):
         self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         """U · v_j."""
-        return (down.shared["items"][items] @ private["user"][:, :, None]).squeeze(2)
+        table, user = down.shared["items"], private["user"]
+        if is_whole(items, len(table)):
+            return user @ table.mT
+        return (table[items] @ user[:, :, None]).squeeze(2)

@@ -27,6 +27,7 @@ from torch import Tensor
 from fedrecgel.methods import author as fed
 from fedrecgel.methods.ease import check_catalogue
 from fedrecgel.numerics.counts import CountMatrix, gram_columns
+from fedrecgel.tensors import pick
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ class GFCF(fed.Centralised):
         self, private: fed.State, down: fed.Download, history: fed.History, items: Int[Tensor, "C M"]
     ) -> Float[Tensor, "C M"]:
         """The own items' rows of the filter, each as heavy as its item is recent."""
-        return fed.add_rows(down.shared["filter"], history, self.decay).gather(1, items)
+        return pick(fed.add_rows(down.shared["filter"], history, self.decay), items)
 
 
 def _strongest(r: CountMatrix, dim: int) -> Float[Tensor, "n k"]:

@@ -8,7 +8,7 @@ guide table R_u per user; their mean is the new global table. Clients start from
 towards their guide while they train.
 
 Paper to code: local loss with the pull towards R_u `client_update`; graph `numerics.graph`; smoothing and global table
-`server_update`.
+`models.guided`.
 
 Deviations: the released code fills its default "cosine" matrix with distances, so every user is linked to those unlike
 it; here the most similar are linked (`native_cosine_distance`, the variant `native`). Its rows are user ids in an array
@@ -21,9 +21,8 @@ nearest neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -33,14 +32,13 @@ from torch import Tensor
 
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import author as fed
+from fedrecgel.models.guided import GuidedTables, blend
 from fedrecgel.models.private_network import PrivateNetwork
-from fedrecgel.numerics.graph import Smoother, cosines, projected_cosines
+from fedrecgel.numerics.graph import Smoother
 from fedrecgel.tensors import grow
 
 NO_GUIDE = 0
 """The place of the empty guide of clients that never took part; the others have one each, in order of first use."""
-BLOCK = 1 << 21
-"""Entries of tables the server handles at once: as many as stay in the cache."""
 RELEASED: dict[str, object] = {
     "fraction": 1.0,
     "dim": 32,
@@ -203,13 +201,12 @@ class GPFedRec(fed.Method):
     def _whole_table(
         self, everything: Float[Tensor, "n d"], down: fed.Download, pulled: Float[Tensor, " C"]
     ) -> Float[Tensor, "C n d"]:
-        """Where a table without examples ends up: between the global one and the guide. One at a time, in the cache."""
-        table = everything.new_empty(len(pulled), *everything.shape, dtype=self._storage(everything))
-        for client, (guided, way) in enumerate(zip(down.each["guided"].tolist(), pulled, strict=True)):
-            one = slice(client, client + 1)
-            guide = down.tables["guide"][one].dense()[0].to(everything.dtype) if guided else everything
-            table[client] = torch.lerp(everything, guide, way)
-        return table
+        """Where a table without examples ends up: between the global one and the guide."""
+        guide, guided = down.tables["guide"], down.each["guided"]
+        if not isinstance(guide, fed.StackedTable):
+            guide = fed.StackedTable(guide.dense(), torch.arange(len(pulled), device=pulled.device))
+        found = blend(everything, guide.stack, guide.which, pulled * guided)
+        return found.to(self._storage(everything))
 
     def _add_noise(
         self, upload: fed.Upload, change: Float[Tensor, "C n d"], round: int, draws: fed.Draws
@@ -227,14 +224,10 @@ class GPFedRec(fed.Method):
         """Smooth the tables over the graph of similar users; guides are written in place."""
         uploads = inbox.each()
         ids = torch.cat([upload.ids for upload in uploads])
-        smooth = self._smoother((change for _, _, change in self._tables(server, uploads)), round, draws)
-        items = torch.empty_like(server.shared["items"])
+        tables = self._tables(server, uploads, ids)
+        smoother = self._smoother(tables, round, draws)
         guides, guide_of = self._room(server, ids)
-        for block, found, _ in self._tables(server, uploads):
-            for _ in range(self.hops):
-                found = smooth(found)
-            items[block] = found.mean(0)
-            guides[guide_of[ids], block] = found.to(guides.dtype)
+        items = tables.smooth(smoother, self.hops, guides, guide_of[ids])
         return fed.Server({"items": items}, {"guides": guides, "guide_of": guide_of})
 
     def _room(self, server: fed.Server, ids: fed.Ids) -> tuple[Float[Tensor, "g n d"], Int[Tensor, " m"]]:
@@ -244,31 +237,20 @@ class GPFedRec(fed.Method):
         guide_of[new] = torch.arange(len(guides), len(guides) + len(new), device=guide_of.device)
         return grow(guides, len(guides) + len(new), len(guide_of) + 1), guide_of
 
-    def _tables(self, server: fed.Server, uploads: list[fed.Upload]) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """What clients hold after training, in blocks of items: where, the tables, and what is compared."""
-        ids = torch.cat([upload.ids for upload in uploads])
-        everything, guides, which = server.shared["items"], server.kept["guides"], server.kept["guide_of"][ids]
+    def _tables(self, server: fed.Server, uploads: list[fed.Upload], ids: fed.Ids) -> GuidedTables:
+        """What clients hold after training."""
+        which = server.kept["guide_of"][ids]
         pull = torch.cat([torch.as_tensor(upload.dense["pull"]) for upload in uploads]) * (which != NO_GUIDE)
-        at, owner, sent = _by_item(uploads)
-        size = max(1, BLOCK // (len(ids) * self.dim))
-        for first in range(0, len(everything), size):
-            block = slice(first, min(first + size, len(everything)))
-            change = guides[which, block].to(everything.dtype).sub_(everything[block]).mul_(pull[:, None, None])
-            here = slice(*torch.searchsorted(at, torch.tensor([block.start, block.stop], device=at.device)).tolist())
-            place = owner[here] * change.shape[1] + at[here] - block.start
-            change.view(-1, self.dim).index_add_(0, place, sent[here])
-            if self.centred:
-                yield block, everything[block] + change, change
-            else:
-                found = change.add_(everything[block])
-                yield block, found, found
+        rows = [(upload.at, upload.rows["items"]) for upload in uploads]
+        return GuidedTables.of(server.shared["items"], server.kept["guides"], which, pull, rows)
 
-    def _smoother(self, blocks: Iterator[Float[Tensor, "n _ d"]], round: int, draws: fed.Draws) -> Smoother:
+    def _smoother(self, tables: GuidedTables, round: int, draws: fed.Draws) -> Smoother:
         """The graph of similar users."""
         if self.graph == "scalable":
-            similarity = projected_cosines(blocks, self.projection, draws.generator("projection", round))
+            generator = draws.generator("projection", round)
+            similarity = tables.projected_cosines(self.projection, generator, centred=self.centred)
         else:
-            similarity = cosines(blocks)
+            similarity = tables.cosines(centred=self.centred)
         if self.native_cosine_distance:
             similarity = 1 - similarity
         if self.neighbours > 0:
@@ -285,14 +267,3 @@ class GPFedRec(fed.Method):
 
     def _own(self, private: fed.State) -> fed.Tensors:
         return {name: private[name] for name in self.network.names}
-
-
-def _by_item(uploads: list[fed.Upload]) -> tuple[Int[Tensor, " k"], Int[Tensor, " k"], Float[Tensor, "k d"]]:
-    """The rows clients sent in ascending order of items: which items, the number of the client, the rows."""
-    firsts = accumulate((len(upload.ids) for upload in uploads), initial=0)
-    clients = [
-        torch.arange(first, first + len(upload.ids), device=upload.at.device)[:, None].expand_as(upload.at).flatten()
-        for first, upload in zip(firsts, uploads, strict=False)
-    ]
-    at, order = torch.cat([upload.at.flatten() for upload in uploads]).sort(stable=True)
-    return at, torch.cat(clients)[order], torch.cat([upload.rows["items"].flatten(0, 1) for upload in uploads])[order]

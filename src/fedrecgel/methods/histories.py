@@ -48,6 +48,11 @@ class HistorySent(Method):
         return False
 
     @property
+    def scores_by_product(self) -> bool:
+        """From sums over own items."""
+        return True
+
+    @property
     def magnitude(self) -> float:
         """Counts of one item."""
         return LARGE

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from fedrecgel.methods import author as fed
 from fedrecgel.numerics.counts import CountMatrix
+from fedrecgel.tensors import pick
 
 INIT_SD = 0.1
 """Standard deviation of an item vector's length at the start, as Rendle et al. have it."""
@@ -77,7 +78,7 @@ class IALS(fed.Centralised):
         item, gram = down.derive(_gram)
         own = CountMatrix.from_history(history, down.shared["item"].dtype)
         user = self.solve(item, gram, replace(own, counts=own.counts * history.fade(self.decay, own.counts.dtype)))
-        return (user @ item.mT).gather(1, items)
+        return pick(user @ item.mT, items)
 
     def solve(self, fixed: Float[Tensor, "n d"], gram: Float[Tensor, "d d"], met: CountMatrix) -> Float[Tensor, "m d"]:
         """One side, given the other: (YᵀY + Yᵀ(C − I)Y + λI)⁻¹ YᵀCp for every row of counts.

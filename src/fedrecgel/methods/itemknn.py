@@ -22,6 +22,7 @@ from torch import Tensor
 
 from fedrecgel.methods import author as fed
 from fedrecgel.numerics.counts import CountMatrix, gram_columns
+from fedrecgel.tensors import pick
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,4 +69,4 @@ class ItemKNN(fed.Centralised):
         places = history.owners[:, None] * n_items + down.shared["neighbours"][history.items]
         loud = similarity[history.items] * history.fade(self.decay, similarity.dtype)[:, None]
         votes.index_add_(0, places.flatten(), loud.flatten())
-        return votes.view(len(items), n_items).gather(1, items)
+        return pick(votes.view(len(items), n_items), items)

@@ -114,6 +114,11 @@ class Spectra(fed.Method):
     """Hold one row back and vote; false trains on all rows at once and mixes both parts half and half."""
 
     @property
+    def scores_by_product(self) -> bool:
+        """A device's vectors times all items."""
+        return True
+
+    @property
     def samples_negatives(self) -> bool:
         """Own items are all there is."""
         return False

@@ -63,6 +63,26 @@ def contrast(
     return loss, (slope - z * (z * slope).sum(2, keepdim=True)) / lengths
 
 
+def descend(
+    tables: Float[Tensor, "C n d"],
+    labels: Int[Tensor, " n"],
+    anchors: Int[Tensor, " a"] | None,
+    rates: Float[Tensor, " C"],
+    *,
+    temperature: float,
+    base_temperature: float,
+) -> Float[Tensor, " C"]:
+    """Move each client's table down the gradient of `contrast`, in place, by its rate; the loss before."""
+    n, dim = tables.shape[1:]
+    if kernels_allowed(tables) and kernel.available(dim, temperature) and tables.is_contiguous():
+        rows = torch.arange(n) if anchors is None else anchors
+        sizes, share = label_weights(labels, tables.dtype, len(rows), temperature / base_temperature)
+        return kernel.descend(tables, labels, rows, sizes, share, temperature, EPSILON, rates)
+    loss, slope = contrast(tables, labels, anchors, temperature=temperature, base_temperature=base_temperature)
+    tables.sub_(slope.mul_(rates[:, None, None]))
+    return loss
+
+
 def label_weights(
     labels: Int[Tensor, " n"], dtype: torch.dtype, n_anchors: int, factor: float
 ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:

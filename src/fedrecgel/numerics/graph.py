@@ -32,10 +32,10 @@ def cosines(blocks: Iterable[Float[Tensor, "n _ d"]]) -> Float[Tensor, "n n"]:
     return _normalise(products)
 
 
-def projected_cosines(
+def projected(
     blocks: Iterable[Float[Tensor, "n _ d"]], width: int, generator: np.random.Generator
-) -> Float[Tensor, "n n"]:
-    """Cosines of randomly projected tables: every entry is added, with a random sign, to one of `width` sums in turn.
+) -> Float[Tensor, "n w"]:
+    """Randomly projected tables: every entry is added, with a random sign, to one of `width` sums in turn.
 
     Random signs keep inner products in expectation (Charikar et al., 2002), at one addition per entry.
     """
@@ -53,7 +53,12 @@ def projected_cosines(
             first, place = part.stop, (place + size) % width
     if sums is None:
         raise ValueError("there should be at least one block")
-    return _normalise(sums.double() @ sums.double().T)
+    return sums
+
+
+def cosines_of_rows(rows: Float[Tensor, "n w"]) -> Float[Tensor, "n n"]:
+    """Cosine similarity of vectors, in double precision."""
+    return _normalise(rows.double() @ rows.double().T)
 
 
 def _normalise(products: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:

@@ -16,7 +16,7 @@ from fedrecgel.numerics.mixtures import Mixture, gain, ranks_of_mixtures
 from fedrecgel.numerics.own_rows import OwnRows
 from fedrecgel.numerics.pair_sketch import PairSketch
 from fedrecgel.numerics.spectrum import Spread
-from fedrecgel.tensors import Tensors
+from fedrecgel.tensors import Tensors, is_whole, pick
 
 ITEM_POWER = 0.25
 """Exponent b of the normalisation by counts."""
@@ -60,6 +60,11 @@ class Scorer:
         return self.shared["items"].double()
 
     @cached_property
+    def both(self) -> Float[Tensor, "n b"]:
+        """Eigenvectors and item vectors side by side."""
+        return torch.cat([self.shared["vectors"], self.shared["items"]], 1)
+
+    @cached_property
     def gram(self) -> Float[Tensor, "d d"]:
         """YᵀY."""
         return self.items.mT @ self.items
@@ -83,11 +88,16 @@ class Scorer:
     def score(self, own: OwnRows, mixture: Mixture, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M"]:
         """w_L z(L) + w_A z(A) + w_P z(log(n + 1)) + w_F z(F) + w_G z(G) (Eq. 7)."""
         (filtered, below_filtered), (folded, below_folded) = self._filter(own, mixture), self._fold_in(own, mixture)
-        scores = mixture.popularity * self.popularity[items] + mixture.freshness * self.freshness[items]
-        scores += mixture.filter * (_dot(filtered, self.shared["vectors"], items) - below_filtered)
-        scores += mixture.factors * (_dot(folded, self.shared["items"], items) - below_folded)
+        of_all = mixture.popularity * self.popularity + mixture.freshness * self.freshness
+        if is_whole(items, len(of_all)):  # one product
+            query = torch.cat([mixture.filter * filtered, mixture.factors * folded], 1)
+            scores = torch.addmm(of_all, query, self.both.mT)
+            scores -= mixture.filter * below_filtered + mixture.factors * below_folded
+        else:
+            scores = of_all[items] + mixture.filter * (_dot(filtered, self.shared["vectors"], items) - below_filtered)
+            scores += mixture.factors * (_dot(folded, self.shared["items"], items) - below_folded)
         if self.has_pairs:
-            scores += mixture.pairs * self._pair_scores(own, mixture).gather(1, items)
+            scores += mixture.pairs * pick(self._pair_scores(own, mixture), items)
         return scores
 
     def shares(self, own: OwnRows, mixture: Mixture, items: Int[Tensor, "C M"]) -> Float[Tensor, "C M H"]:

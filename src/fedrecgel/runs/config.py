@@ -78,6 +78,8 @@ class EvaluationSettings:
     """Equal scores count by expectation over random order, or all against the held-out item."""
     full: bool = True
     """Also rank against the whole catalogue, once, for the reported round."""
+    full_users: Annotated[int, Meta(ge=0)] = 0
+    """Users whose whole catalogue is ranked, drawn at random; 0 takes all, or as many as five billion scores allow."""
     selection: Literal["last", "validation", "test"] = "last"
     """Report the last round, the best on the validation item, or the best on the test item (marked as such)."""
     reference: Literal["auto", "on", "off"] = "auto"

@@ -25,8 +25,8 @@ class Store(Protocol):
     def everyone(self) -> State:
         """All of it, as of now."""
 
-    def load(self, state: State) -> None:
-        """Go back to what `everyone` returned earlier."""
+    def load(self, state: State, *, give: bool = False) -> None:
+        """Go back to what `everyone` returned earlier; with `give` its tensors are the store's from then on."""
 
 
 class Host(NamedTuple):

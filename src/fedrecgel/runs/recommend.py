@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,9 +20,14 @@ from torch import Tensor
 
 from fedrecgel.data.history import History
 from fedrecgel.data.item_sets import IntArray, ItemSets
+from fedrecgel.engine.economies import has_kernel, scores_at_once
+from fedrecgel.engine.workers import Workers
 from fedrecgel.errors import ConfigError, unknown
+from fedrecgel.evaluation.best import top
 from fedrecgel.methods.base import Method
 from fedrecgel.methods.messages import Download, Server
+from fedrecgel.models.kernels import allow_kernels
+from fedrecgel.models.kernels.compiler import usable
 from fedrecgel.runs.because import reasons
 from fedrecgel.storage import write_atomically
 from fedrecgel.tables import State
@@ -32,6 +40,10 @@ ROWS_AT_ONCE = 200_000
 """Rows written together: many small groups make a large and slow Parquet file."""
 SCORES_PER_PART = 100_000_000
 """Scores behind one part of the table for everybody: about a minute of work."""
+
+
+TRIED = 2
+"""Blocks for each worker that tell how long all will take."""
 
 
 class Recommendation(NamedTuple):
@@ -65,6 +77,14 @@ class Audience:
     """What each is scored with."""
     known: ItemSets
     """What each has already: never recommended."""
+
+    @cached_property
+    def compiled(self) -> bool:
+        """Whether a kernel can score: for whole catalogues it is several times faster."""
+        tensors = [*self.down.shared.values()]
+        return all(usable(value.dtype, value.device) for value in tensors if value.is_floating_point()) and has_kernel(
+            self.method
+        )
 
 
 def trained(result: Result) -> Audience:
@@ -122,47 +142,39 @@ def name_best(
 
 
 def best_items(
-    audience: Audience, users: range, k: int, at_once: int, allowed: Bool[Tensor, " n"] | None = None
+    audience: Audience,
+    users: range,
+    k: int,
+    at_once: int,
+    allowed: Bool[Tensor, " n"] | None = None,
+    workers: Workers | None = None,
+    *,
+    compiled: bool = False,
 ) -> Iterator[Best]:
     """The k best items of each user among those it does not have, so many users at a time.
 
-    Among equal scores the lower item number comes first. A user with fewer than k such items gets them all.
+    Among equal scores the lower item number comes first. A user with fewer than k such items gets them all. With a
+    kernel, if it may be used, or without one, on some workers or on none, scores agree to rounding.
 
     Raises:
         ConfigError: k is not positive.
     """
     _check_k(k)
-    known, n_items = audience.known, audience.known.n_items
-    for first in range(users.start, users.stop, at_once):
+    known, n_items, method = audience.known, audience.known.n_items, audience.method
+
+    def best(first: int) -> Best:
         ids = torch.arange(first, min(first + at_once, users.stop))
         here = slice(first, first + len(ids))
         private, history = audience.private.of(here), History(audience.history, ids)
         catalogue = torch.arange(n_items).expand(len(ids), -1)
-        scores = audience.method.score(private, audience.down.of(here), history, catalogue)
+        with allow_kernels(compiled):
+            scores = method.score(private, audience.down.of(here), history, catalogue)
         owner, at = known.flat(ids.numpy())
-        blocked = torch.zeros(scores.shape, dtype=torch.bool) if allowed is None else ~allowed.repeat(len(ids), 1)
-        blocked[torch.from_numpy(owner), torch.from_numpy(known.items[at]).long()] = True
-        row, rank, items, values = _top(scores, blocked, min(k, n_items))
-        yield Best(ids[row], rank + 1, items, values)
+        own = torch.from_numpy(owner), torch.from_numpy(known.items[at]).long()
+        row, rank, items, values = top(scores, own, allowed, min(k, n_items))
+        return Best(ids[row], rank + 1, items, values)
 
-
-def _top(
-    scores: Float[Tensor, "C n"], blocked: Bool[Tensor, "C n"], k: int
-) -> tuple[Int[Tensor, " r"], Int[Tensor, " r"], Int[Tensor, " r"], Float[Tensor, " r"]]:
-    """Row, rank from 0, column and value of each row's k best; equal scores in the order of columns.
-
-    So they come out the same however many users share a block. Only what may be among the best is sorted.
-    """
-    scores = scores.masked_fill(blocked | scores.isnan(), -torch.inf)
-    least = torch.topk(scores, k, dim=1).values[:, -1:]
-    row, column = torch.nonzero((scores >= least) & ~blocked, as_tuple=True)
-    values = scores[row, column]
-    order = values.argsort(descending=True, stable=True)
-    order = order[row[order].argsort(stable=True)]
-    row = row[order]
-    rank = torch.arange(len(row)) - torch.searchsorted(row, row)
-    best = rank < k
-    return row[best], rank[best], column[order][best], values[order][best]
+    return (workers.in_order if workers else map)(best, range(users.start, users.stop, at_once))
 
 
 def check_table_path(path: Path) -> Path:
@@ -193,6 +205,7 @@ class Everyone:
         _check_k(k)
         self.because = because
         self.result, self.audience, self.k, self.allowed = result, trained(result), k, allowed
+        self.workers = Workers(result.config.local.workers)
         self._users, self._items = pa.array(result.user_ids), pa.array(result.item_ids)
         self._titles = None if result.item_titles is None else pa.array(result.item_titles)
         titled = {} if self._titles is None else {"title": pa.string()}
@@ -203,20 +216,43 @@ class Everyone:
     @property
     def parts(self) -> list[range]:
         """The users of each table. Sizes alone decide the cut, and blocks of users end where they would without it."""
-        n_users, n_items, block = len(self._users), len(self._items), _users_at_once(self.result)
+        n_users, n_items, block = len(self._users), len(self._items), self._at_once
         fit = min(SCORES_PER_PART // n_items, ROWS_AT_ONCE // min(self.k, n_items))
         size = max(1, fit // block) * block
         return [range(first, min(first + size, n_users)) for first in range(0, n_users, size)]
 
+    def _best(self, users: range) -> Iterator[Best]:
+        return best_items(
+            self.audience,
+            users,
+            self.k,
+            self._at_once,
+            self.allowed,
+            self.workers,
+            compiled=self.audience.compiled,
+        )
+
+    def estimate(self, n_users: int) -> float:
+        """Seconds that so many users will take, by a few of them; nothing of it is kept."""
+        few = range(0, min(len(self._users), TRIED * self.workers.n * self._at_once))
+        deque(self._best(few), maxlen=0)  # the first ones pay for what all others share
+        started = time.perf_counter()
+        deque(self._best(few), maxlen=0)
+        return (time.perf_counter() - started) / len(few) * n_users
+
+    @property
+    def _at_once(self) -> int:
+        """Users scored together."""
+        usual, method = self.result.config.local.chunk_scores, self.audience.method
+        return max(1, scores_at_once(method, usual, compiled=self.audience.compiled, whole=True) // len(self._items))
+
     def table(self, users: range, advance: Callable[[int], None] = lambda users: None) -> pa.Table:
         """What is recommended to these users; `advance` hears of how many more it is found."""
-        size, end = _users_at_once(self.result), 0
+        size, end = self._at_once, 0
         n_rows = int(np.minimum(self.k, self._free(users)).sum())
         # Written in place: small results left between the scores of blocks would keep their memory from being reused.
         columns = [np.empty(n_rows, kind) for kind in (np.int64, np.int32, np.int64, np.float64)]
-        for first, best in zip(
-            users[::size], best_items(self.audience, users, self.k, size, self.allowed), strict=True
-        ):
+        for first, best in zip(users[::size], self._best(users), strict=True):
             start, end = end, end + len(best.users)
             for column, values in zip(columns, best, strict=True):
                 column[start:end] = values.numpy()
@@ -300,10 +336,6 @@ def _gather(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
             waiting = []
     if waiting:
         yield pa.concat_tables(waiting).combine_chunks()
-
-
-def _users_at_once(result: Result) -> int:
-    return max(1, result.config.local.chunk_scores // len(result.item_ids))
 
 
 def _check_k(k: int) -> None:

@@ -26,6 +26,7 @@ Where the run is that another continues counts for nothing, as `run.start_mark` 
 """
 FREE_TO_CHANGE = CHANGE_NO_NUMBER | {
     ("run", "rounds"),
+    ("evaluation", "full_users"),
     ("flower", "superlink"),
     ("flower", "certificate"),
     ("flower", "wait_seconds"),

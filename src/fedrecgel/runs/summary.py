@@ -61,6 +61,7 @@ def summarise(
         },
         "metrics": {name: value for name, value in line.items() if is_metric(name)},
         "metrics_full": full,
+        **({} if full is None or training.sampled is None else {"metrics_full_users": len(training.sampled)}),
         "reference": {"popularity": reference["candidates"]} if reference else {},
         "reference_full": {"popularity": reference.get("catalogue")} if reference else {},
         "coverage": training.coverage,

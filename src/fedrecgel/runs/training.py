@@ -43,10 +43,14 @@ from fedrecgel.runs.settings import run_fingerprint
 from fedrecgel.runs.summary import summarise
 from fedrecgel.runs.verdict import NOTHING_MEASURED, verdicts
 from fedrecgel.storage import write_text
-from fedrecgel.tensors import copy, move
+from fedrecgel.tensors import Ids, copy, move
 
 NOBODY = Ranks(*torch.empty(2, 0, dtype=torch.int64))
 """Ranks where nothing is held out."""
+FULL_SCORES = 5_000_000_000
+"""Scores of whole catalogues that are computed unless more users are asked for: minutes, not hours."""
+CHECKPOINT_SHARE = 20
+"""Rounds between two checkpoints take at least so many times as long as writing one."""
 Line = dict[str, Any]
 """One round of metrics.jsonl."""
 
@@ -78,6 +82,7 @@ def train_config(
     begin: Callable[[], object] = lambda: None,
     start: Result | None = None,
     say: Callable[[str], None] = lambda sentence: None,
+    ranked: Callable[[int, int], None] = lambda done, clients: None,
     complete: Callable[[Result], Result] = lambda result: result,
 ) -> Result:
     """Train what a config describes, in a run folder if one is given.
@@ -93,13 +98,14 @@ def train_config(
         begin: called once the folder is ours and locked, before anything is written to it.
         start: the run to go on from, if it is opened already; else it is read from `run.start`.
         say: told what is known and what is new to the run to go on from.
+        ranked: hears of how many clients, of how many, the whole catalogue is ranked.
         complete: has the last word on the result before it is written.
     """
     check_device(config)
     config, start = find_start(config, start)
     if folder is not None:
         folder.claim_unfinished(config.to_dict(), resume=resume)
-    training = Training(config, split or load_split(config), folder, host, start)
+    training = Training(config, split or load_split(config), folder, host, start, ranked)
     for sentence in training.continued.sentences if training.continued else []:
         say(sentence)
     with folder.lock() if folder is not None else nullcontext():
@@ -134,8 +140,10 @@ class Training:
         folder: RunFolder | None,
         host: Hosting | None = None,
         start: Result | None = None,
+        ranked: Callable[[int, int], None] = lambda done, clients: None,
     ) -> None:
         started = time.perf_counter()
+        self._ranked = ranked
         self.config, self.split, self.folder, self._host = config, split, folder, host or simulated
         self.settings = config.to_dict()
         self.draws = Draws(config.run.seed)
@@ -164,7 +172,11 @@ class Training:
         """Ranks by popularity, once it is measured."""
         self.coverage: dict[str, float] | None = None
         """Of the whole catalogue, since it was last ranked; on nodes lists stay there."""
+        self.sampled: Ids | None = None
+        """The clients whose whole catalogue was ranked, where these were not all."""
         self.history: list[Line] = []
+        self._saved_at, self._saving = started, 0.0
+        """When the last checkpoint was complete, and how many seconds it took."""
         self.seconds_total = time.perf_counter() - started
 
     @property
@@ -194,7 +206,7 @@ class Training:
             self.seconds_total += time.perf_counter() - started
             started = time.perf_counter()
             stop = should_stop()
-            if stop or self.round % every == 0 or self.round == self.last_round:
+            if stop or self.round == self.last_round or (self.round % every == 0 and self._checkpoint_pays()):
                 self._checkpoint()
             self.seconds_total += time.perf_counter() - started
             yield line
@@ -274,7 +286,9 @@ class Training:
         if not (isinstance(self.engine, LocalEngine) and against == "catalogue"):
             return self.engine.ranks(self.server, held_out, against)
         lists = Coverage(self.split.n_items, self.config.evaluation.ks)
-        ranks = self.engine.ranks(self.server, held_out, against, lists)
+        most = self.config.evaluation.full_users or max(1, FULL_SCORES // self.split.n_items)
+        self.sampled = self.engine.sample(held_out, most)
+        ranks = self.engine.ranks(self.server, held_out, against, lists, self.sampled, self._ranked)
         self.coverage = lists.result()
         return ranks
 
@@ -294,9 +308,14 @@ class Training:
             else:
                 self._best = replace(snapshot, shared=copy(snapshot.shared), clients=snapshot.clients.copy())
 
+    def _checkpoint_pays(self) -> bool:
+        """Whether training took long enough since the last one: private state of a million users takes seconds."""
+        return time.perf_counter() - self._saved_at >= CHECKPOINT_SHARE * self._saving
+
     def _checkpoint(self) -> None:
         if self.folder is None:
             return
+        started = time.perf_counter()
         totals = {"seconds_total": self.seconds_total, "best_value": self.best_value}
         clients, path = self.store.everyone(), self.folder.checkpoint
         server = self.devices.unseal_server(self.server)
@@ -304,6 +323,8 @@ class Training:
         saved = Checkpoint(self.round, self.fingerprint, server, clients, self.best_round, totals, self.history, kept)
         saved.write(path)
         self.folder.forget_other_bests(self.best_round)
+        self._saved_at = time.perf_counter()
+        self._saving = self._saved_at - started
 
     def restore(self) -> None:
         """Go back to the folder's last checkpoint; a run killed before its first one starts again."""
@@ -316,7 +337,7 @@ class Training:
             server = Server(move(saved.server.shared, device), move(saved.server.kept, device))
             self.server = self.devices.seal_server(server)
             self.round, self.best_round = saved.round, saved.best_round
-            self.store.load(saved.clients.to(device))
+            self.store.load(saved.clients.to(device), give=True)
             self.best_value, self.seconds_total = saved.totals["best_value"], saved.totals["seconds_total"]
             if saved.channel:
                 self.channel.restore(saved.channel)
@@ -337,6 +358,8 @@ class Training:
         measures = {} if final else {name: self._measure("test", name) for name in against}
         full = measures["catalogue"].metrics if settings.full and not final else None
         known = {name: one.ranks for name, one in measures.items() if one.ranks is not None}
+        if self.sampled is not None:
+            del known["catalogue"]  # ranks are kept where everybody has one
         ranks = dict.fromkeys(against, NOBODY) if final else known
         seconds_full = time.perf_counter() - started
         reference = self._reference() if has_reference(self.config) and not final else {}
@@ -379,7 +402,7 @@ class Training:
         channel = "plain" if self.config.run.engine == "local" else self.config.run.channel
         run = replace(self.config.run, rounds=1, channel=channel)
         config = replace(self.config, method=method, run=run)
-        reference = Training(config, self.split, None, self._host)
+        reference = Training(config, self.split, None, self._host, ranked=self._ranked)
         reference.fit(lambda line: None, lambda: False)
         last = reference.history[-1]
         self.popularity = reference._measure("test", "candidates").ranks

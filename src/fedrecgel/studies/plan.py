@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from fedrecgel.data.split import Split
-from fedrecgel.engine.local import available_cores
+from fedrecgel.engine.workers import available_cores
 from fedrecgel.errors import FedrecgelError
 from fedrecgel.methods import method_label
 from fedrecgel.runs.config import Config

@@ -17,7 +17,7 @@ from fedrecgel.data.federation import Federation
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
 from fedrecgel.engine.chunks import chunks_of
-from fedrecgel.engine.local import available_cores
+from fedrecgel.engine.workers import available_cores
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods.fedncf import FedNCF
 from fedrecgel.runs.result import Result

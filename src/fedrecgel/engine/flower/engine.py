@@ -96,7 +96,7 @@ class FlowerEngine:
         """Names what the nodes keep: the state after so many rounds."""
         return State({"rounds": torch.tensor([self._finished])})
 
-    def load(self, state: State) -> None:
+    def load(self, state: State, *, give: bool = False) -> None:
         """Go on from, or rank with, what the nodes had after so many rounds."""
         self._finished = int(state["rounds"])
 

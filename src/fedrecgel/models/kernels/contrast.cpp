@@ -98,6 +98,27 @@ static double repulsion(const Term& term, const int64_t* anchors, int width, con
   return loss;
 }
 
+// Loss of each client's table, and `use` of the gradient by each of its rows.
+template <typename Use>
+static void contrast_each(const Term& term, int clients, const float* tables, float* losses, const Use& use) {
+  const int n = term.n;
+  Memory memory((size_t)n * (2 * D + 1 + ANCHORS) + 2 * term.n_labels * D + 80);
+  float *z = memory.take((size_t)n * D), *lengths = memory.take(n), *powers = memory.take((size_t)n * ANCHORS);
+  float *by_label = memory.take(2 * term.n_labels * D), *slope = memory.take((size_t)n * D);
+  const Table own{z, lengths, slope};
+  for (int c = 0; c < clients; c++) {
+    double loss = attraction(term, tables + (size_t)c * n * D, own, by_label);
+    for (int a = 0; a < term.n_anchors; a += ANCHORS)
+      loss += repulsion(term, term.anchors + a, std::min(ANCHORS, term.n_anchors - a), own, powers);
+    losses[c] = loss;
+    for (int i = 0; i < n; i++) {  // through the division by the length
+      const float along = dot(z + i * D, slope + i * D, D);
+      moved(slope + i * D, -along, z + i * D, slope + i * D, D);
+      for (int k = 0; k < D; k += LANES) use(c, (size_t)i * D + k, load(slope + i * D + k) / lengths[i]);
+    }
+  }
+}
+
 // Loss of each client's table [n, D] and its gradient.
 extern "C" void contrast(
     int clients, int n, int n_anchors, int n_labels, const float* tables /*[clients, n, D]*/,
@@ -105,20 +126,19 @@ extern "C" void contrast(
     const float* share /*[n]*/, float temperature, float epsilon, float* losses /*[clients]*/,
     float* gradients /*[clients, n, D]*/) {
   const Term term{n, n_anchors, n_labels, labels, anchors, sizes, share, temperature, epsilon};
-  Memory memory((size_t)n * (D + 1 + ANCHORS) + 2 * n_labels * D + 64);
-  float *z = memory.take((size_t)n * D), *lengths = memory.take(n), *powers = memory.take((size_t)n * ANCHORS);
-  float* by_label = memory.take(2 * n_labels * D);
-  for (int c = 0; c < clients; c++) {
-    float* slope = gradients + (size_t)c * n * D;
-    const Table own{z, lengths, slope};
-    double loss = attraction(term, tables + (size_t)c * n * D, own, by_label);
-    for (int a = 0; a < n_anchors; a += ANCHORS)
-      loss += repulsion(term, anchors + a, std::min(ANCHORS, n_anchors - a), own, powers);
-    losses[c] = loss;
-    for (int i = 0; i < n; i++) {  // through the division by the length
-      const float along = dot(z + i * D, slope + i * D, D);
-      moved(slope + i * D, -along, z + i * D, slope + i * D, D);
-      for (int k = i * D; k < (i + 1) * D; k += LANES) store(slope + k, load(slope + k) / lengths[i]);
-    }
-  }
+  contrast_each(term, clients, tables, losses,
+                [&](int c, size_t at, vec slope) { store(gradients + (size_t)c * n * D + at, slope); });
+}
+
+// The same, where each table goes `rates` times its gradient down, in place.
+extern "C" void descend(
+    int clients, int n, int n_anchors, int n_labels, const int64_t* labels /*[n]*/,
+    const int64_t* anchors /*[n_anchors]*/, const float* sizes /*[n]*/, const float* share /*[n]*/,
+    const float* rates /*[clients]*/, float temperature, float epsilon, float* losses /*[clients]*/,
+    float* tables /*[clients, n, D]*/) {
+  const Term term{n, n_anchors, n_labels, labels, anchors, sizes, share, temperature, epsilon};
+  contrast_each(term, clients, tables, losses, [&](int c, size_t at, vec slope) {
+    float* entry = tables + (size_t)c * n * D + at;
+    store(entry, load(entry) - rates[c] * slope);
+  });
 }

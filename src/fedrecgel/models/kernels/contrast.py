@@ -44,3 +44,28 @@ def contrast(
     read = (tables, labels, anchors, sizes, share)
     compiled.call("contrast", counts, read, (temperature, epsilon), (loss, gradient))
     return loss, gradient
+
+
+def descend(
+    tables: Float[Tensor, "C n d"],
+    labels: Int[Tensor, " n"],
+    anchors: Int[Tensor, " a"],
+    sizes: Float[Tensor, " n"],
+    share: Float[Tensor, " n"],
+    temperature: float,
+    epsilon: float,
+    rates: Float[Tensor, " C"],
+) -> Float[Tensor, " C"]:
+    """As `models.contrast.descend`: tables change in place.
+
+    Raises:
+        RuntimeError: it is not available.
+    """
+    clients, n, dim = tables.shape
+    compiled = _library(dim)
+    if compiled is None:
+        raise RuntimeError("there is no compiled contrastive term here")
+    loss = tables.new_empty(clients)
+    counts = (clients, n, len(anchors), int(labels.max()) + 1)
+    compiled.call("descend", counts, (labels, anchors, sizes, share, rates), (temperature, epsilon), (loss, tables))
+    return loss

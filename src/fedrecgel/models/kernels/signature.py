@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-DTYPES = {"float": torch.float32, "int64_t": torch.int64, "bool": torch.bool}
+DTYPES = {"float": torch.float32, "bf16": torch.bfloat16, "int64_t": torch.int64, "bool": torch.bool}
 LARGEST_INT = 2**31 - 1
 FUNCTION = re.compile(r'extern "C" void (\w+)\((.*?)\) \{', re.DOTALL)
 PARAMETER = re.compile(r"(?:const )?(\w+)(\*?) (?:__restrict )?(\w+)(?: /\*\[(.*?)\]\*/)?(?:,|$)")
