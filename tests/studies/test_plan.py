@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.builders import random_split
 
 from fedrecgel.runs.config import Config, from_dict
-from fedrecgel.studies.plan import Job, Plan, config_fingerprint, estimate, probe
+from fedrecgel.studies.plan import Job, Plan, config_fingerprint, estimate, probe, slowest_first
 from fedrecgel.studies.records import Record
 
 SMALL = from_dict({"method": {"name": "fedncf", "gmf_dim": 4, "mlp_dim": 6, "fraction": 0.5}, "run": {"rounds": 6}})
@@ -18,6 +18,8 @@ def test_the_fingerprint_knows_what_changes_numbers() -> None:
 
     same = replace(SMALL, local=replace(SMALL.local, workers=7), data=replace(SMALL.data, dir="/elsewhere"))
     assert config_fingerprint(same) == config_fingerprint(SMALL)
+    sampled = [replace(SMALL, evaluation=replace(SMALL.evaluation, full_users=number)) for number in (0, 9)]
+    assert [config_fingerprint(config) == config_fingerprint(SMALL) for config in sampled] == [True, False]
     others = [changed(seed=1), changed(rounds=7), replace(SMALL, method=replace(SMALL.method, options={}))]
     assert len({config_fingerprint(config) for config in [SMALL, *others]}) == 4
 
@@ -35,6 +37,24 @@ def test_time_is_estimated_from_earlier_runs() -> None:
     found = estimate(jobs, [earlier])
     assert found.seconds == 12.0  # twice the rounds
     assert found.unknown == ("demo popularity",)
+
+
+def test_slow_runs_come_first() -> None:
+    def job(method: str, rounds: int = 6) -> Job:
+        return Job(from_dict({"method": {"name": method, "fraction": 0.5}, "run": {"rounds": rounds}}))
+
+    jobs = [job("popularity", 1), job("fedncf"), job("fedncf", 60), job("gpfedrec"), job("fedmf")]
+    assert [one.label.split()[1] for one in slowest_first(jobs, [])] == [
+        "fedncf",
+        "gpfedrec",
+        "fedncf",
+        "fedmf",
+        "popularity",
+    ]
+    summary = {"rounds": 3, "seconds": {"total": 600.0}}
+    known = Record("finished", "x", "runs/x", job("fedmf").config.to_dict(), summary)
+    quick = Record("finished", "y", "runs/y", job("fedncf").config.to_dict(), {"rounds": 3, "seconds": {"total": 0.1}})
+    assert slowest_first(jobs[1:3] + jobs[4:], [known, quick])[0].config.method.name == "fedmf"
 
 
 def test_a_probe_trains_and_leaves_nothing(tmp_path: Path) -> None:

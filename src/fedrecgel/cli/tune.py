@@ -38,6 +38,7 @@ CONFIG.toml is a config as for `train`. It may say what to try; else the method'
   "method.server_lr" = {low = 1e-4, high = 1e-1, log = true}
   "method.fraction" = [0.1, 0.5, 1.0]
 
+With --jobs N, trial n learns from trials 0 … n - N, whoever else has finished: the same command finds the same.
 The same command again goes on where a search was stopped; a larger --trials continues a finished one.
 """
 
@@ -58,6 +59,7 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument("--seed", type=int, metavar="N", help="seed of everything but the split")
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the raw files of named data sets")
     parser.add_argument("--trials", type=int, default=TRIALS, metavar="N", help=f"trials in all (default {TRIALS})")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="trials at the same time (default 1)")
     parser.add_argument("--out", metavar="DIR", help="folder (default runs/tune-<dataset>-<method>-s<seed>)")
     add_columns_option(parser)
     add_set_option(parser)
@@ -68,6 +70,8 @@ def run_tune(args: Namespace) -> int:
     """Search, then show every trial beside popularity."""
     if args.trials < 1:
         raise ConfigError(f"--trials should be at least 1. Found {args.trials}.")
+    if args.jobs < 1:
+        raise ConfigError(f"--jobs should be at least 1. Found {args.jobs}.")
     if args.config is None and args.dataset is None:
         raise ConfigError("A search needs data: fedrecgel tune --dataset NAME|PATH, or a CONFIG.toml.")
     config, space = read_search(args.config and Path(args.config), assignments_of(args))
@@ -79,7 +83,7 @@ def run_tune(args: Namespace) -> int:
     split = load_split(config)
     progress = TrialProgress(config, args.trials)
     try:
-        for trial in search(config, space, split, folder, trials=args.trials, watch=progress.watch):
+        for trial in search(config, space, split, folder, trials=args.trials, jobs=args.jobs, watch=progress.watch):
             done.append(trial)
             progress.close()
             _say(f"{len(done):>3}/{args.trials}  {_outcome(trial, config)}  {_values(trial, space)}")

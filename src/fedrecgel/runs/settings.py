@@ -39,6 +39,10 @@ FREE_TO_CHANGE = CHANGE_NO_NUMBER | {
 """Settings a resumed run may change: they do not alter the rounds already finished."""
 
 
+LATER: Mapping[tuple[str, str], object] = {("evaluation", "full_users"): 0}
+"""Settings that came later, and the value that stands for how it was before: such runs are still the same."""
+
+
 @dataclass(frozen=True)
 class _Method:
     name: str
@@ -62,7 +66,11 @@ class _Sections:
 def settings_fingerprint(settings: Settings, free: Set[tuple[str, str]], *more: object) -> str:
     """SHA-256 of all settings but the free ones, and of what else there is to tell apart."""
     kept = {
-        section: {key: value for key, value in values.items() if (section, key) not in free}
+        section: {
+            key: value
+            for key, value in values.items()
+            if (section, key) not in free and LATER.get((section, key), ...) != value
+        }
         for section, values in settings.items()
     }
     content = [kept, *more] if more else kept

@@ -6,6 +6,8 @@ Nothing is remembered between calls, so a search that was interrupted proposes w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
+from statistics import median
 
 import optuna
 import torch
@@ -18,15 +20,24 @@ from fedrecgel.search.trials import Trial
 SPREAD = 10
 """Trials before the model of the search is asked: the config's own values, then points spread evenly over the space."""
 PATIENCE = 5
-"""Finished trials before any can be given up."""
+"""Trials that came as far before any can be given up."""
+RUNGS = (0.1, 0.25, 0.5)
+"""Shares of the rounds after which the lower half is given up. With fewer rounds to go, less is saved."""
 STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)  # optuna announces every study; commands report themselves
 
 
-def propose(space: Space, own: dict[str, Value], done: Sequence[Trial], seed: int) -> dict[str, Value]:
-    """Values of the next trial: first the config's own, then a Sobol sequence, then a tree of Parzen estimators."""
-    number = len(done)
+def propose(space: Space, own: dict[str, Value], done: Sequence[Trial], number: int, seed: int) -> dict[str, Value]:
+    """Values of a trial: first the config's own, then a Sobol sequence, then a tree of Parzen estimators.
+
+    Args:
+        space: what may change.
+        own: the config's own values.
+        done: the trials it may know of.
+        number: its number.
+        seed: of the search.
+    """
     if number == 0:
         return own
     if number < SPREAD:
@@ -40,14 +51,22 @@ def propose(space: Space, own: dict[str, Value], done: Sequence[Trial], seed: in
     return {key: entry.tidy(asked.params[key]) for key, entry in space.items()}
 
 
-def hopeless(space: Space, done: Sequence[Trial], curve: Sequence[tuple[int, float]], rounds: int) -> bool:
-    """Whether, from half of the rounds on, the best value so far is below the median of finished trials at this round.
+def hopeless(done: Sequence[Trial], curve: Sequence[tuple[int, float]], rounds: int) -> bool:
+    """Whether a trial is in the lower half of all that came so far, at the first evaluation behind a rung.
 
-    The same rule for every method.
+    Successive halving one trial after another (Li et al., 2020, with half of them kept): what was given up later counts
+    among the others, too. The same rule for every method, and it reads validation items only.
     """
-    rule = optuna.pruners.MedianPruner(n_startup_trials=PATIENCE, n_warmup_steps=rounds // 2)
-    running = create_trial(state=TrialState.RUNNING, intermediate_values=dict(curve))
-    return bool(rule.prune(_study(space, done), running))
+    reached = curve[-1][0]
+    before = curve[-2][0] if len(curve) > 1 else 0
+    if not any(before < rung * rounds <= reached for rung in RUNGS):
+        return False
+    others = [_best_until(trial.curve, reached) for trial in done if trial.curve and trial.curve[-1][0] >= reached]
+    return len(others) >= PATIENCE and _best_until(curve, reached) < median(others)
+
+
+def _best_until(curve: Sequence[tuple[int, float]], round: int) -> float:
+    return max((value for at, value in curve if at <= round), default=-inf)
 
 
 def _study(space: Space, done: Sequence[Trial]) -> optuna.Study:

@@ -43,6 +43,8 @@ class Trial:
     split: str
     """Fingerprint of the data."""
     commit: str | None
+    jobs: int = 1
+    """How many ran at the same time: trial n knew of trials 0 … n - jobs."""
 
     @property
     def score(self) -> float:

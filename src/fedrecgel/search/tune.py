@@ -1,14 +1,24 @@
-"""Tune: try values of a space on the validation items, one trial after another."""
+"""Tune: try values of a space on the validation items, one trial after another or some at a time."""
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from multiprocessing.synchronize import Event
 from types import ModuleType
 
+import torch
+
 from fedrecgel.data.split import Split
+from fedrecgel.engine.workers import available_cores
 from fedrecgel.errors import ConfigError, FedrecgelError, RunError, RunFolderError
 from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.runs.config import Config, MethodSettings, check_device
@@ -60,9 +70,13 @@ def search(
     folder: SearchFolder,
     *,
     trials: int,
+    jobs: int = 1,
     watch: Watch = lambda number, line: None,
 ) -> Iterator[Trial]:
-    """Run the trials that are not recorded yet, and yield each when it is on record.
+    """Run the trials that are not recorded yet, and yield each, in the order of their numbers, when it is on record.
+
+    With several jobs, trial n knows of trials 0 … n - jobs, whoever else has finished by then: the same command finds
+    the same, on any machine and after any interruption.
 
     Args:
         config: what to train; trial 0 is the config itself.
@@ -70,30 +84,86 @@ def search(
         split: the data, with validation items.
         folder: where trials are recorded; best.toml there is the best so far.
         trials: how many there should be in the end.
-        watch: called after every round.
+        jobs: how many run at the same time, each in a process of its own where they are several.
+        watch: called after every round, where there is one job.
 
     Raises:
         ConfigError: optuna is not installed, or the split has no validation items.
         RunFolderError: the folder holds something else, another search or other data.
-        RunError: every trial failed.
+        RunError: every trial failed, or a process died.
     """
     proposals, config = _proposals(), for_search(config)
     check_device(config)
-    data, commit = split.fingerprint, source_commit()
-    with folder.open(config, space) as done:
+    data, commit, blind = split.fingerprint, source_commit(), without_test(split)
+    with folder.open(config, space) as done, _pool(config, blind, jobs, watch) as begin:
         if any(trial.split != data for trial in done):
             raise RunFolderError(f"'{folder.path}' holds this search on other data. Choose another --out.")
         _write_best(folder, config, done)  # a crash may have come between a trial and its best.toml
+        running: deque[Callable[[], Trial]] = deque()
         while len(done) < trials:
-            values = proposals.propose(space, own_values(config, space), done, config.run.seed)
-            trial = Trial(number=len(done), parameters=values, state="failed", split=data, commit=commit)
-            rule = partial(proposals.hopeless, space, done, rounds=config.run.rounds)
-            done.append(_run(trial, config, without_test(split), partial(watch, trial.number), rule))
+            while len(running) < min(jobs, trials - len(done)):
+                number = len(done) + len(running)
+                known = done[: max(0, number - jobs + 1)]
+                values = proposals.propose(space, own_values(config, space), known, number, config.run.seed)
+                new = Trial(number=number, parameters=values, state="failed", split=data, commit=commit, jobs=jobs)
+                running.append(begin(new, partial(proposals.hopeless, known, rounds=config.run.rounds)))
+            done.append(running.popleft()())
             folder.append(done[-1])
             _write_best(folder, config, done)
             yield done[-1]
         if done and best_of(done) is None:
             raise RunError(f"All {len(done)} trials failed. The last one: {done[-1].reason}")
+
+
+Begin = Callable[[Trial, Callable[[Curve], bool]], Callable[[], Trial]]
+"""Starts a trial that is given up by a rule; returns a function that waits for what came of it."""
+
+
+@contextmanager
+def _pool(config: Config, blind: Split, jobs: int, watch: Watch) -> Iterator[Begin]:
+    """Trials here, one after another, or each in one of some processes, which get the data once."""
+    if jobs == 1:
+        yield lambda trial, rule: partial(_run, trial, config, blind, partial(watch, trial.number), rule)
+        return
+    context = multiprocessing.get_context("spawn")  # a fork of a process whose threads hold locks can hang
+    stop = context.Event()
+    share = replace(config, local=replace(config.local, workers=max(1, available_cores() // jobs)))
+    with ProcessPoolExecutor(jobs, context, _work, (share, blind, stop)) as processes:
+        try:
+            yield lambda trial, rule: partial(_answer, processes.submit(_run_here, trial, rule))
+        finally:
+            stop.set()
+            processes.shutdown(cancel_futures=True)
+
+
+def _answer(coming: Future[Trial]) -> Trial:
+    try:
+        return coming.result()
+    except BrokenProcessPool as error:
+        raise RunError(
+            "A process of the search died; out of memory? Give the same command with fewer --jobs."
+        ) from error
+
+
+_given: tuple[Config, Split, Event]
+"""What a process of a search was given at its start."""
+
+
+def _work(config: Config, blind: Split, stop: Event) -> None:
+    global _given
+    _given = config, blind, stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to all; the parent decides
+    torch.set_num_threads(1)
+
+
+def _run_here(trial: Trial, rule: Callable[[Curve], bool]) -> Trial:
+    config, blind, stop = _given
+
+    def watch(line: Line) -> None:
+        if stop.is_set():
+            raise _HopelessError  # nobody waits for it
+
+    return _run(trial, config, blind, watch, rule)
 
 
 def _run(
@@ -121,6 +191,8 @@ def _run(
     seconds = time.perf_counter() - started
     if state == "failed":
         return replace(trial, curve=_curve(evaluated, metric), seconds=seconds, reason=reason)
+    if not evaluated:
+        return replace(trial, seconds=seconds, reason="it was stopped before its first evaluation")
     best = max(evaluated, key=lambda line: (line[metric], -line["round"]))
     return replace(
         trial,

@@ -13,6 +13,7 @@ from fedrecgel.data.split import Split
 from fedrecgel.engine.workers import available_cores
 from fedrecgel.errors import FedrecgelError
 from fedrecgel.methods import method_label
+from fedrecgel.methods.messages import Need
 from fedrecgel.runs.config import Config
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.settings import CHANGE_NO_NUMBER, settings_fingerprint
@@ -22,6 +23,8 @@ from fedrecgel.studies.tasks import Task, TrainTask
 from fedrecgel.studies.workers import Outcome, run_tasks
 
 PROBE_ROUNDS = 2
+SLOWER = 10.0
+"""How many times longer than usual a round may take where a server compares whole uploads."""
 
 
 def config_fingerprint(config: Config) -> str:
@@ -83,8 +86,8 @@ class Estimate:
     """Data set and method of runs nothing is known about."""
 
 
-def estimate(jobs: Sequence[Job], records: Iterable[Record]) -> Estimate:
-    """From earlier runs of the same method on the same data: their median time per trained client, times ours."""
+def _rates(records: Iterable[Record]) -> dict[tuple[str, str], float]:
+    """Median seconds for each full round of a method on some data, by earlier runs."""
     known: dict[tuple[str, str], list[float]] = {}
     for record in records:
         if record.summary is not None:
@@ -92,11 +95,35 @@ def estimate(jobs: Sequence[Job], records: Iterable[Record]) -> Estimate:
             work = rounds * float(method.get("fraction", 1.0))
             key = (record.config["data"]["name"], method["name"])
             known.setdefault(key, []).append(record.summary["seconds"]["total"] / work)
+    return {key: median(values) for key, values in known.items()}
+
+
+def slowest_first(jobs: Sequence[Job], records: Iterable[Record]) -> list[Job]:
+    """In the order that ends soonest on several processes: a long run begun last would keep all others waiting.
+
+    Of what was never run, methods whose server compares whole uploads are taken for the slowest, and those that train
+    nothing for the fastest.
+    """
+    rates = _rates(records)
+    usual = median(rates.values()) if rates else 1.0
+
+    def seconds(job: Job) -> float:
+        method = job.config.method.build()
+        guess = usual * (SLOWER if method.server_needs == Need.EACH else 1.0 if method.kind == "federated" else 0.0)
+        rate = rates.get((job.config.data.name, job.config.method.name), guess)
+        return rate * job.config.run.rounds * method.fraction
+
+    return sorted(jobs, key=lambda job: -seconds(job))
+
+
+def estimate(jobs: Sequence[Job], records: Iterable[Record]) -> Estimate:
+    """From earlier runs of the same method on the same data: their median time per trained client, times ours."""
+    rates = _rates(records)
     seconds, unknown = 0.0, set()
     for job in jobs:
         key = (job.config.data.name, job.config.method.name)
-        if key in known:
-            seconds += median(known[key]) * job.config.run.rounds * job.config.method.build().fraction
+        if key in rates:
+            seconds += rates[key] * job.config.run.rounds * job.config.method.build().fraction
         else:
             unknown.add(f"{key[0]} {method_label(key[1])}")
     return Estimate(seconds, tuple(sorted(unknown)))
@@ -126,7 +153,7 @@ def carry_out(
     log = ResultsLog(plan.root)
     of_task: dict[str, Job] = {}
     tasks: list[Task] = []
-    for job in plan.missing:
+    for job in slowest_first(plan.missing, log.read().values()):
         of_task[str(plan.root / job.folder)] = job
         tasks.append(TrainTask(job.label, _share_cores(job.config, jobs), plan.root / job.folder, keep_models))
     for outcome in run_tasks(tasks, jobs, stop):

@@ -21,6 +21,9 @@ from fedrecgel.studies.records import GENERALISATION
 from fedrecgel.theory.flatness import FlatnessSettings, measure_flatness
 from fedrecgel.theory.generalisation import generalisation_of
 
+SPLITS = 6
+"""Splits a process keeps: those of the data sets of one experiment."""
+
 
 @runtime_checkable
 class Task(Protocol):
@@ -34,9 +37,9 @@ class Task(Protocol):
         """Do it; files are the only result."""
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=SPLITS)
 def split_of(data: DataSettings, settings: SplitSettings) -> Split:
-    """The split of these settings; the tasks of one data set follow each other, so one is kept."""
+    """The split of these settings: a process loads data once for all its runs, whatever their order."""
     return make_split(load_data(data), settings)
 
 
