@@ -126,7 +126,7 @@ def _sync_folder(folder: Path) -> None:
 def write_tensors(path: Path, tensors: Tensors, about: Mapping[str, Any], run: str) -> str:
     """Tensors and a description in one safetensors file (no pickle: loading runs no code); returns its checksum.
 
-    In one pass and without a copy, which the library's own writer would make: private state may be larger than memory.
+    In one pass, in which what lives in a file gives its pages back: private state may be larger than memory.
     """
     described = torch.frombuffer(bytearray(msgspec.json.encode(about)), dtype=torch.uint8)
     content = {name: value.detach().cpu().contiguous() for name, value in {**tensors, ABOUT: described}.items()}

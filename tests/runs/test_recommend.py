@@ -15,7 +15,7 @@ from tests.builders import enough_rounds, random_split, tiny
 import fedrecgel
 from fedrecgel.engine.local import LocalSettings
 from fedrecgel.errors import ConfigError, StorageError
-from fedrecgel.evaluation.best import top
+from fedrecgel.evaluation.top_items import top
 from fedrecgel.methods import METHODS
 from fedrecgel.runs import recommend
 from fedrecgel.runs.result import Result

@@ -23,7 +23,7 @@ from fedrecgel.data.item_sets import IntArray, ItemSets
 from fedrecgel.engine.economies import has_kernel, scores_at_once
 from fedrecgel.engine.workers import Workers
 from fedrecgel.errors import ConfigError, unknown
-from fedrecgel.evaluation.best import top
+from fedrecgel.evaluation.top_items import top
 from fedrecgel.methods.base import Method
 from fedrecgel.methods.messages import Download, Server
 from fedrecgel.models.kernels import allow_kernels
