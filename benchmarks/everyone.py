@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from fedrecgel.bench.machine import fma_gflops
 from fedrecgel.bench.measure import peak_rss_gb
@@ -28,7 +29,10 @@ COLUMNS |= {"h for 1M": 10, "% peak": 8, "RSS GB": 8}
 def measure(method: str, n_users: int, n_items: int, workers: int, users: int) -> None:
     """Two rows: lists for everybody, and ranks of held-out items."""
     split = generate(n_users, n_items, max(20 * n_users, n_items)).split()
-    options = {"evaluation": {"full": False, "reference": "off"}, "local": {"workers": workers, "accelerate": True}}
+    options: dict[str, Any] = {
+        "evaluation": {"full": False, "reference": "off"},
+        "local": {"workers": workers, "accelerate": True},
+    }
     result = train(method, split, rounds=None if method == "spectra" else 1, **options)
     everyone = Everyone(result, 10)
     everyone.table(range(min(users, 16)))
@@ -51,8 +55,8 @@ def report(method: str, what: str, users: int, n_items: int, work: Callable[[], 
     wall, seconds = time.perf_counter() - started, time.process_time() - processor
     scores = users * n_items
     peak = f"{100 * scores * NEUMF_SCORE / seconds / 1e9 / fma_gflops():.0f}" if method == "fedrecgel" else "-"
-    cells = (method, what, f"{users:,}", f"{seconds:.2f}", f"{wall:.2f}", f"{1e9 * seconds / scores:.2f}")
-    cells += (f"{seconds / users * MILLION / 3600:.2f}", peak, f"{peak_rss_gb():.2f}")
+    cells = [method, what, f"{users:,}", f"{seconds:.2f}", f"{wall:.2f}", f"{1e9 * seconds / scores:.2f}"]
+    cells += [f"{seconds / users * MILLION / 3600:.2f}", peak, f"{peak_rss_gb():.2f}"]
     print(_row(cells), flush=True)
 
 

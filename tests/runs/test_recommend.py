@@ -132,7 +132,8 @@ def test_the_best_by_a_plain_loop() -> None:
         scores = torch.randint(0, different, (20, n), generator=generator).double()
         scores[3, 4] = torch.nan
         blocked = torch.rand(20, n, generator=generator) < share
-        row, rank, column, value = top(scores, blocked.nonzero(as_tuple=True), None, k)
+        own_rows, own_columns = blocked.nonzero(as_tuple=True)
+        row, rank, column, value = top(scores, (own_rows, own_columns), None, k)
         plain = []
         for user in range(20):
             own = [(-float(scores[user, item]), item) for item in range(n) if not blocked[user, item]]

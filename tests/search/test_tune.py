@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import json
 import sys
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,8 +135,8 @@ def test_hopeless_trials_are_stopped_by_one_rule(tmp_path: Path) -> None:
         assert rounds in (1, 2, 3), "the first evaluations behind a tenth, a quarter and half of the rounds"
         there = [dict(one.curve) for one in trials[: trial.number] if one.curve[-1][0] >= rounds]
         assert len(there) >= proposals.PATIENCE
-        best = [max(value for at, value in curve.items() if at <= rounds) for curve in there]
-        assert trial.score < np.median(best)
+        reached = [max(value for at, value in curve.items() if at <= rounds) for curve in there]
+        assert trial.score < np.median(reached)
     best = best_of(trials)
     assert best is not None
     assert best.state == "finished"
@@ -150,6 +151,7 @@ def test_trials_at_the_same_time_are_recorded_in_order_and_always_the_same(tmp_p
     going = search(config(), space(), SPLIT, SearchFolder(paths[1]), trials=13, jobs=2)
     for _ in range(11):
         next(going)
+    assert isinstance(going, Generator)
     going.close()  # as Ctrl-C does
     assert timeless(run(paths[1], 13, jobs=2)) == timeless(straight)
     alone = run(tmp_path / "alone", 10)
