@@ -1,7 +1,7 @@
 """Pages of results from what `fedrecgel report` writes: one per data set, one per question.
 
-`python -m docs.results_pages REPORT/tables/results.md [PAGE…]` writes docs/results/ again, or these pages of it. A page
-whose tables are not in the file stays as it is, and so do sections of the settings: results of several reports can
+`python -m docs.results_pages REPORT [PAGE…]`, REPORT the folder of a report, writes docs/results/ again, or these pages of
+it. A page whose tables it has not stays as it is, and so do sections of the settings: results of several reports can
 stand beside each other.
 """
 
@@ -30,6 +30,9 @@ TOPICS = {
     "what quirks of the released codes are worth": ("quirks", "What quirks of the released codes are worth"),
     "which part needs SAM": ("sam", "Does sharpness-awareness help, and where?"),
     "rho_": ("radii", "The radii one by one"),
+    "Settings of every row": ("settings", "Where the settings come from"),
+    "accuracy against ε": ("privacy", "Accuracy against ε"),
+    "every budget in full": ("privacy", "Accuracy against ε"),
     "average loss at a distance": ("landscape", "Loss landscapes"),
     "flatness in numbers": ("landscape", "Loss landscapes"),
     "Training loss, held-out loss and the bound": ("bound", "Training loss, held-out loss and the bound"),
@@ -53,6 +56,22 @@ class Report:
     """By data set, what came out in plain words."""
     tables: dict[str, str]
     """Tables with their notes by title."""
+
+
+def report_text(folder: Path) -> str:
+    """What a report says, on one page: the page of all tables, or its pages in a row."""
+    whole = folder / "tables" / "results.md"
+    if whole.exists():
+        return whole.read_text(encoding="utf-8")
+    parts = []
+    for page in sorted((folder / "pages").glob("*.md")):
+        text, _, made = page.read_text(encoding="utf-8").partition("\n---\n")
+        tables = re.findall(r"^### .+?(?=^#{1,3} |\Z)", text, re.MULTILINE | re.DOTALL)
+        parts = [made.strip(), *parts, *tables]
+        if page.stem.startswith("results-"):
+            told = re.findall(r"^- (.+)$", text.partition("\n## ")[0], re.MULTILINE)
+            parts.insert(0, f"**{page.stem.removeprefix('results-')}.** {' '.join(told)}\n")
+    return "\n".join(parts)
 
 
 def read_report(text: str) -> Report:
@@ -125,9 +144,9 @@ def _with_old_sections(new: str, old: str) -> str:
     return first + "".join(sections.values())
 
 
-def write(text: str, only: Sequence[str] = ()) -> Iterable[Path]:
+def write(folder: Path, only: Sequence[str] = ()) -> Iterable[Path]:
     """Write the pages and figures of a report, or only some pages."""
-    report = read_report(text)
+    report = read_report(report_text(folder))
     for name, page in pages(report).items():
         place = FOLDER / f"{name}.md"
         if only and name not in only:
@@ -139,10 +158,12 @@ def write(text: str, only: Sequence[str] = ()) -> Iterable[Path]:
     for title, body in report.tables.items():
         if title.endswith(MAIN) and (not only or title.removesuffix(MAIN) in only):
             place = ASSETS / f"{title.removesuffix(MAIN)}.svg"
-            place.write_text(results_figure(body), encoding="utf-8")
+            drawn = folder / "figures" / f"overview-{place.name}"
+            shown = drawn.read_text(encoding="utf-8") if drawn.exists() else results_figure(body)
+            place.write_text(shown, encoding="utf-8")
             yield place
 
 
 if __name__ == "__main__":
-    for written in write(Path(sys.argv[1]).read_text(encoding="utf-8"), sys.argv[2:]):
+    for written in write(Path(sys.argv[1]), sys.argv[2:]):
         print(written)
