@@ -1,8 +1,8 @@
 """Pages of results from what `fedrecgel report` writes: one per data set, one per question.
 
-`python -m docs.results_pages REPORT [PAGE…]`, REPORT the folder of a report, writes docs/results/ again, or these pages of
-it. A page whose tables it has not stays as it is, and so do sections of the settings: results of several reports can
-stand beside each other.
+`python -m docs.results_pages REPORT [PAGE…]` writes docs/results/ again, or these pages of it, from the folder of a
+report. A page whose tables it has not stays as it is, and so do sections of the settings: results of several reports
+can stand beside each other.
 """
 
 from __future__ import annotations
