@@ -1,7 +1,7 @@
 """What the paired test promises, measured on simulated methods: false alarms, power, coverage.
 
     python benchmarks/null_simulation.py             # every table of docs/statistics.md, some minutes
-    python benchmarks/null_simulation.py --quick     # the same with fewer repetitions
+    python benchmarks/null_simulation.py --repetitions 300
 
 The methods are those of `src/fedrecgel/studies/simulated.py`.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from fedrecgel.studies.simulated import World
 from fedrecgel.studies.statistics import LEVEL, Comparison
 
-SEEDS, USERS, LUCK = (2, 3, 5, 10), (500, 1200, 8000), (0.0, 0.5, 1.5)
+SEEDS, USERS, LUCK = (2, 3, 5, 10), (500, 2000), (0.0, 0.5, 1.5)
 """Luck: standard deviation over seeds of a method's HR@10, in points."""
 
 
@@ -86,10 +86,10 @@ def wrongly_alike(repetitions: int) -> dict[str, float]:
 def main() -> None:
     """Measure everything, print it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="300 repetitions instead of 4000")
+    parser.add_argument("--repetitions", type=int, default=2000, help="of every test (default %(default)s)")
     parser.add_argument("-o", "--output", type=Path, help="also write the numbers to this file")
     args = parser.parse_args()
-    repetitions = 300 if args.quick else 4000
+    repetitions = args.repetitions
     found = {
         "repetitions": repetitions,
         "false alarms": false_alarms(repetitions),

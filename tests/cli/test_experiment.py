@@ -227,7 +227,7 @@ def test_a_method_of_a_file_has_its_class_as_label(csv: Path, capsys: Capture) -
     row = next(row for row in document(out)["rows"] if row["method"] == name)
     assert (row["label"], row["seeds"]) == ("BiasMF", [0])
     assert main(["report", str(out), "--no-figures"]) == 0
-    assert "BiasMF (" in (out / "tables" / "results.md").read_text()
+    assert "BiasMF (" in (out / "pages" / "results.md").read_text()
     file.unlink()  # the report needs no method
     assert main(["report", str(out), "--no-figures"]) == 0
 

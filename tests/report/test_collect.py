@@ -88,5 +88,5 @@ def test_accelerated_and_plain_runs_are_apart() -> None:
     """By the path that was taken, too: the same settings train plainly where there is no compiler."""
     asked = changed("local", accelerate=True)
     labels = [group.label for group in groups(record(PLAIN), record(asked, accelerated=True))]
-    assert labels == ["fedmf", "fedmf (accelerated)"]
+    assert labels == ["fedmf, plain path", "fedmf, accelerated"]
     assert len(groups(record(asked), record(replace(asked, run=replace(asked.run, seed=1)), accelerated=True))) == 2

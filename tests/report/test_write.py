@@ -19,6 +19,8 @@ SECTIONS = [
     "main-table",
     "quirks",
     "privacy",
+    "people",
+    "examples",
     "curves",
     "uploads",
     "sensitivity",
@@ -105,8 +107,13 @@ def test_tables_and_figures_for_papers(results: Path, tmp_path: Path, capsys: Ca
     assert f"{len(figures) // 3} figures" in capsys.readouterr().out
     for path in (tmp_path / "figures").glob("*.png"):
         assert path.read_bytes().startswith(b"\x89PNG")
-    text = (tmp_path / "tables" / "results.md").read_text()
-    assert text.startswith("# Results")
+    start = (tmp_path / "pages" / "results.md").read_text()
+    assert start.startswith("# Results\n\n## [shop.csv](results-shop.csv.md)")
+    assert "commit" not in start.partition("---")[0]
+    assert (tmp_path / "figures" / "overview-shop.csv.svg").exists()
+    assert {path.stem for path in (tmp_path / "pages").iterdir()} >= {"quirks", "settings"}
+    text = (tmp_path / "pages" / "results-shop.csv.md").read_text()
+    assert text.startswith("# shop.csv")
     assert "fedrecgel experiment main-table" in text
     for finding in (
         "Against popularity, in points of HR@10",
@@ -125,6 +132,7 @@ def test_a_single_run_folder_is_enough(results: Path, tmp_path: Path) -> None:
     text = (tmp_path / "page.html").read_text()
     assert '<section id="curves"' in text
     assert '<section id="main-table"' not in text
+    assert 'id="table-levels-' in text
 
 
 def test_a_damaged_config_is_named(results: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -20,7 +20,7 @@ from fedrecgel.studies.experiment import Experiment, Scope, names_in
 from fedrecgel.studies.plan import Plan, carry_out, record_finished
 from fedrecgel.studies.presets import SETTINGS, Presets, Setting
 from fedrecgel.studies.records import ResultsLog
-from fedrecgel.studies.surroundings import describe_data, describe_environment
+from fedrecgel.studies.surroundings import describe_data, describe_environment, describe_users
 from fedrecgel.studies.workers import run_tasks, stop_on_interrupt
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ def run_experiment(args: Namespace) -> int:
         return 0
     describe_environment(root)
     describe_data(root, experiment.configs())
+    describe_users(root, experiment.configs())
     started = time.perf_counter()
     stopped = False
     if args.finished:

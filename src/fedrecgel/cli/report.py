@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 
 from fedrecgel.cli.common import writable
 from fedrecgel.errors import ConfigError
-from fedrecgel.report.write import write_report
+from fedrecgel.report.latex import RANKINGS, PaperTable, latex_table
+from fedrecgel.report.write import opened, write_figure, write_report
+from fedrecgel.storage import write_text
 from fedrecgel.studies.archive import pack
+from fedrecgel.studies.cells import SHOWN
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction
@@ -42,6 +45,14 @@ def add_parser(subparsers: Subparsers) -> None:
         help="write the results themselves to one compressed file instead: settings, metrics of every round, summary "
         "and every user's ranks, no models; a folder of such files is a folder for this command",
     )
+    paper = parser.add_argument_group("for a paper, instead of the page")
+    paper.add_argument("--latex", action="store_true", help="print one table to paste; -o FILE.tex writes it")
+    paper.add_argument("--figure", metavar="NAME", help="draw one figure, as in overview-filmtrust; -o FILE.pdf")
+    paper.add_argument("--columns", metavar="A,B", default=",".join(SHOWN), help="metrics (default %(default)s)")
+    paper.add_argument("--methods", metavar="A,B", help="rows of the table (default: all)")
+    paper.add_argument("--datasets", metavar="A,B", help="data sets of the table (default: all)")
+    paper.add_argument("--ranking", choices=RANKINGS, default="candidates", help="ranked among (default %(default)s)")
+    paper.add_argument("--caption", metavar="TEXT", help="of the table (default: what it shows)")
     parser.set_defaults(run=run_report)
 
 
@@ -52,6 +63,8 @@ def run_report(args: Namespace) -> int:
         count = pack(root, target := Path(args.pack))
         print(f"{target} ({target.stat().st_size / 1e6:.2f} MB), {count} files")
         return 0
+    if args.latex or args.figure:
+        return run_paper(args)
     page = Path(args.output) if args.output else root / "report.html"
     writable(page.parent, "-o")
     if page.is_dir():
@@ -61,4 +74,25 @@ def run_report(args: Namespace) -> int:
     if written.missing:
         print(written.missing, file=sys.stderr)
     print(f"{page} ({page.stat().st_size / 1e6:.1f} MB), {written.tables} tables, {written.figures} figures")
+    return 0
+
+
+def run_paper(args: Namespace) -> int:
+    """A table to paste, or one figure."""
+    root, command = Path(args.folder), f"fedrecgel report {shlex.quote(args.folder)}"
+    if args.figure:
+        target = Path(args.output or f"{args.figure}.pdf")
+        writable(target.parent, "-o")
+        write_figure(root, args.figure, target, command)
+        print(target)
+        return 0
+    methods, datasets = (None if names is None else names.split(",") for names in (args.methods, args.datasets))
+    chosen = PaperTable(args.columns.split(","), methods, datasets, args.ranking, args.caption)
+    with opened(root) as found:
+        text = latex_table(found, chosen, f"{command} --latex")
+    if args.output:
+        writable(Path(args.output).parent, "-o")
+        write_text(Path(args.output), text)
+    else:
+        print(text, end="")
     return 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import median
 from typing import ClassVar, Literal
 
 
@@ -12,8 +13,8 @@ class BandLine:
     """A line of means, and the band around it."""
 
     label: str
-    method: str
-    """Whose colour it has."""
+    colour: int | None
+    """Of the palette; None for a reference."""
     x: Sequence[float]
     mean: Sequence[float]
     low: Sequence[float]
@@ -105,6 +106,67 @@ class Differences:
     left_side: str
     right_side: str
     metrics: Mapping[str, Sequence[Difference]]
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Of the axis for each metric; filled in."""
+
+    def __post_init__(self) -> None:
+        """Find ranges in which all lines can be seen."""
+        found = {metric: shown_range(lines, 0.0) for metric, lines in self.metrics.items() if lines}
+        object.__setattr__(self, "ranges", found)
+
+
+@dataclass(frozen=True)
+class Level:
+    """How far one method gets, in percent, with its interval if it has one."""
+
+    name: str
+    kind: str
+    """federated, centralised or reference."""
+    colour: int | None
+    difference: float
+    """The level itself."""
+    low: float
+    high: float
+    sign: int
+    details: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Every method beside popularity, a panel for each ranking."""
+
+    kind: ClassVar[str] = "levels"
+
+    label: str
+    bottom: str
+    panels: Mapping[str, Sequence[Level]]
+    """By what is ranked against."""
+    popularity: Mapping[str, float]
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Find ranges in which all lines can be seen."""
+        found = {name: shown_range(lines, self.popularity[name]) for name, lines in self.panels.items()}
+        object.__setattr__(self, "ranges", found)
+
+
+WIDE_INTERVAL = 4
+"""An interval so many times as wide as the median one is cut off, so that the others can be seen."""
+
+
+def shown_range(lines: Sequence[Difference | Level], origin: float) -> tuple[float, float]:
+    """What an axis shows: the origin, every middle, and all intervals but those that would dwarf the rest."""
+    widths = [line.high - line.low for line in lines]
+    usual = median([width for width in widths if width > 0] or [0.0])
+    seen = [origin, *(line.difference for line in lines)]
+    for line, width in zip(lines, widths, strict=True):
+        if width <= WIDE_INTERVAL * usual:
+            seen += [line.low, line.high]
+        else:
+            seen += [max(line.low, line.difference - usual), min(line.high, line.difference + usual)]
+    low, high = min(seen), max(seen)
+    room = 0.06 * (high - low) or 0.5
+    return low - room, high + room
 
 
 @dataclass(frozen=True)
@@ -152,7 +214,7 @@ class Chart:
     name: str
     """For file names and the page."""
     title: str
-    content: Curves | Steps | Differences | Surfaces | Traffic
+    content: Curves | Steps | Differences | Levels | Surfaces | Traffic
     command: str
     """What makes it."""
     above: str = ""

@@ -66,13 +66,13 @@ class Table:
 
     def latex(self) -> str:
         """For a paper: booktabs, one row per line, its source as a comment."""
-        body = [_row([_latex(entry) for entry in row]) for row in self.rows]
+        body = [latex_row([_latex(entry) for entry in row]) for row in self.rows]
         return "\n".join(
             [
                 f"% {one_line(self.command)}",
                 r"\begin{tabular}{l" + "r" * (len(self.columns) - 1) + "}",
                 r"\toprule",
-                _row(list(map(in_latex, self.columns))),
+                latex_row(list(map(in_latex, self.columns))),
                 r"\midrule",
                 *body,
                 r"\bottomrule",
@@ -109,7 +109,7 @@ def _markdown(entry: Entry) -> str:
     return f"{text} ({in_markdown(entry.note)})" if entry.note else text
 
 
-def _row(cells: Sequence[str]) -> str:
+def latex_row(cells: Sequence[str]) -> str:
     """A row of a LaTeX table; the line break above it would take a leading [ or * for an option of its own."""
     guard = "{}" if cells[0].lstrip().startswith(("[", "*")) else ""
     return guard + " & ".join(cells) + r" \\"

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from fedrecgel.audit.guesses import Finding
 from fedrecgel.audit.record import AuditRecord, read_audit
 from fedrecgel.display.tabular import Entry, Table
-from fedrecgel.report.collect import Collected, group_label
-from fedrecgel.studies.cells import shown_name
+from fedrecgel.report.collect import Collected
 
 COMMAND = "fedrecgel audit RUN"
 ABOUT = (
@@ -20,12 +19,12 @@ ABOUT = (
 def audits_of(found: Collected) -> list[tuple[str, str, AuditRecord]]:
     """Label, folder and audit of every finished run that has one."""
     audits = []
-    for record in found.finished:
-        audit = read_audit(found.root / record.folder)
-        if audit is not None:
-            seed = f", seed {record.run['seed']}"
-            label = f"{shown_name(record.run['dataset'])}: {group_label(record)}{seed}"
-            audits.append((label, record.folder, audit))
+    for group in found.groups:
+        for record in group.records:
+            audit = read_audit(found.root / record.folder)
+            if audit is not None:
+                label = f"{group.dataset}: {group.label}, seed {record.run['seed']}"
+                audits.append((label, record.folder, audit))
     return audits
 
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from fedrecgel.errors import RunFolderError
 from fedrecgel.evaluation.metrics import metric_names
-from fedrecgel.methods import method_label
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.settings import CHANGE_NO_NUMBER, settings_fingerprint
 from fedrecgel.storage import read_json
 from fedrecgel.studies import EXPERIMENTS
 from fedrecgel.studies.cells import shown_name
+from fedrecgel.studies.colours import colours_of
 from fedrecgel.studies.experiment import Document
+from fedrecgel.studies.labels import SEEDS, labels_of
 from fedrecgel.studies.main_table import MainTable, MainTableExperiment
 from fedrecgel.studies.records import Record, ResultsLog, finished_record
 
-SEEDS = frozenset({("run", "seed"), ("split", "seed")})
-"""What tells the runs of a group apart: tables may give every seed a split of its own."""
 CURVE_K = 10
 """Cut-off of the metrics that training curves show."""
 
@@ -73,6 +73,11 @@ class Collected:
         found = self.documents.get(MainTableExperiment.name)
         return found if isinstance(found, MainTable) else None
 
+    @cached_property
+    def colours(self) -> dict[str, int | None]:
+        """Of every configuration by its label."""
+        return colours_of({group.label: group.method for group in self.shown_groups})
+
     @property
     def in_order(self) -> list[Document]:
         """Reduced experiments as they stand on the page."""
@@ -84,13 +89,13 @@ class Collected:
         """Runs with results."""
         return [record for record in self.records if record.status == "finished"]
 
-    @property
+    @cached_property
     def shown_groups(self) -> list[Group]:
-        """Those of the main table, or all if there is none."""
+        """Those of the main table, or all if there is none, named by what tells them apart."""
         if self.main is None:
             return self.groups
         folders = {folder for row in self.main.rows for folder in row.folders}
-        return [group for group in self.groups if any(record.folder in folders for record in group.records)]
+        return _named([group for group in self.groups if any(one.folder in folders for one in group.records)])
 
 
 def collect(root: Path) -> Collected:
@@ -133,7 +138,21 @@ def groups_of(root: Path, records: Iterable[Record]) -> list[Group]:
             accelerated = bool(record.run.get("accelerated"))
             key = settings_fingerprint(record.config, CHANGE_NO_NUMBER | SEEDS, accelerated)
             found.setdefault(key, []).append(record)
-    return [_group(root, sorted(same, key=lambda record: int(record.run["seed"]))) for same in found.values()]
+    sets: dict[str, list[list[Record]]] = {}
+    for same in found.values():
+        sets.setdefault(same[0].run["dataset"], []).append(sorted(same, key=lambda record: int(record.run["seed"])))
+    return _named([_group(root, same) for groups in sets.values() for same in groups])
+
+
+def _named(groups: Sequence[Group]) -> list[Group]:
+    """The same configurations, those of each data set named by what tells them apart."""
+    found = []
+    for dataset in dict.fromkeys(group.dataset for group in groups):
+        own = [group for group in groups if group.dataset == dataset]
+        paths = [bool(group.first.get("accelerated")) for group in own]
+        labels = labels_of([group.records[0].config for group in own], paths)
+        found += [replace(group, label=label) for group, label in zip(own, labels, strict=True)]
+    return found
 
 
 def _group(root: Path, records: list[Record]) -> Group:
@@ -142,23 +161,12 @@ def _group(root: Path, records: list[Record]) -> Group:
     names = [*metric_names([CURVE_K], in_tables=True), "loss"]
     users = [record.run["data"]["users"] for record in records]
     curves = {metric: curve for metric in names if (curve := _curve(histories, users, metric)) is not None}
-    return Group(shown_name(first["dataset"]), first["method"], group_label(records[0]), records, curves)
+    return Group(shown_name(first["dataset"]), first["method"], first["method"], records, curves)
 
 
 def _history(folder: RunFolder) -> list[dict[str, Any]]:
     """The rounds of a run whose numbers may be recorded elsewhere."""
     return folder.read_finished().history if folder.summary.exists() else folder.read_history()
-
-
-def group_label(record: Record) -> str:
-    """The method, and what tells its configurations apart."""
-    method = record.config["method"]
-    parts = [method_label(method["name"])]
-    if "rho_co" in method:
-        parts.append(f"ρ_co {method['rho_co']:g}, ρ_ur {method['rho_ur']:g}")
-    if record.run.get("accelerated"):
-        parts.append("(accelerated)")
-    return " ".join(parts)
 
 
 def _curve(histories: list[list[dict[str, Any]]], users: list[int], metric: str) -> MetricHistory | None:

@@ -12,7 +12,6 @@ import msgspec
 from fedrecgel.display.chart import Chart, Differences
 from fedrecgel.display.tabular import Entry, Table
 from fedrecgel.errors import ConfigError
-from fedrecgel.report.html import render_parts
 from fedrecgel.runs.result import Result
 from fedrecgel.storage import write_text
 from fedrecgel.studies.cells import AGAINST, SHOWN, Against, Cell, shown_name, table_metrics
@@ -62,6 +61,8 @@ class RunComparison(Document):
     popularity: dict[Against, dict[str, float]]
     """Of the same split, where the runs measured it."""
     pairs: list[PairedTest]
+    untested: str = ""
+    """Why there are no tests, if there are none."""
 
     def __repr__(self) -> str:
         """The tables, as a terminal shows them."""
@@ -73,7 +74,7 @@ class RunComparison(Document):
 
     def tables(self) -> list[Table]:
         """What each configuration reaches, and the difference of every pair."""
-        return [self._levels(), self._differences()]
+        return [self._levels(), *([self._differences()] if self.pairs else [])]
 
     def _ranked(self) -> list[Against]:
         return [against for against in AGAINST if all(against in row.cells for row in self.rows)]
@@ -95,7 +96,9 @@ class RunComparison(Document):
             shown = [Entry("–") if value is None else Entry(f"{100 * value:.2f}", value) for value in known]
             lines.append([Entry(POPULARITY), *shown, Entry("–")])
         notes = ["Percent, mean ± standard deviation over seeds."]
-        return Table("levels", f"{self.dataset}: what each reaches", ["run", *self._columns(), "seeds"], lines, notes)
+        notes += [f"Not tested: {self.untested}"] if self.untested else []
+        columns, title = ["run", *self._columns(), "seeds"], f"{self.dataset}: what each reaches"
+        return Table(f"levels-{self.dataset}", title, columns, lines, notes, self.command)
 
     def _differences(self) -> Table:
         lines = [
@@ -111,10 +114,12 @@ class RunComparison(Document):
         ]
         notes = [f"Points. {INTERVALS} {signs_note('the second')}", f"Test: {TEST}; Holm-corrected over the pairs."]
         columns = ["pair", "metric", "points", "seeds", "verdict"]
-        return Table("differences", f"{self.dataset}: differences", columns, lines, notes, self.command)
+        return Table(f"differences-{self.dataset}", f"{self.dataset}: differences", columns, lines, notes, self.command)
 
     def charts(self, records: Sequence[Record] = ()) -> list[Chart]:
         """A forest plot of the pairs, for each metric among candidates."""
+        if not self.pairs:
+            return []
         lines = {
             metric: [
                 difference_line(f"{pair.first} minus {pair.second}", pair.comparison)
@@ -124,7 +129,8 @@ class RunComparison(Document):
             for metric in SHOWN
         }
         content = Differences("difference, {metric}", "{metric}, points", "← second better", "first better →", lines)
-        return [Chart("differences", f"{self.dataset}: differences", content, self.command, above="differences")]
+        name = f"differences-{self.dataset}"
+        return [Chart(name, f"{self.dataset}: differences", content, self.command, above=name)]
 
     def findings(self) -> dict[str, list[str]]:
         """A sentence for each pair."""
@@ -175,8 +181,10 @@ class RunComparison(Document):
                 return "\n\n".join(table.markdown() for table in self.tables()) + "\n"
             case ".tex":
                 return "\n\n".join(table.latex() for table in self.tables()) + "\n"
+        from fedrecgel.report.html import render_parts  # which shows comparisons, too
+
         title = f"{self.dataset}: {', '.join(row.label for row in self.rows)}"
-        return render_parts(title, ABOUT, self.parts([]), [row.method for row in self.rows], self.command)
+        return render_parts(title, ABOUT, self.parts([]), self.command)
 
 
 def check_name(path: Path) -> None:

@@ -11,7 +11,9 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedrecgel.display.chart import Chart, Contours, Curves, Differences, Steps, Surfaces
+from fedrecgel.display.chart import Chart, Contours, Curves, Difference, Differences, Level, Levels, Steps, Surfaces
+from fedrecgel.display.palette import GREY, dashed
+from fedrecgel.display.palette import colour as colour_of
 from fedrecgel.display.text import slug, visible
 from fedrecgel.storage import write_atomically
 
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMATS = ("png", "svg", "pdf")
-COLOURS = ("#3557e0", "#d9480f", "#0a8f6a", "#b5179e", "#9a6b00", "#0284a8", "#7048e8", "#c92a4b", "#5f7a1f", "#7a5c48")
-REFERENCE = "#6b7280"
+REFERENCE = GREY
+GOOD, BAD = "#0a7f57", "#c2410c"
 FEW = 12
 """So many points are marked one by one."""
 STYLE: dict[Any, Any] = {
@@ -77,8 +79,9 @@ def _curves(content: Curves, figure: Figure) -> None:
     panels = content.panels.values()
     figure.set_size_inches(3.2 * len(panels), 2.6)
     for axes, panel in zip(_row(figure, len(panels)), panels, strict=True):
-        for colour, line in zip(_colours(len(panel.lines)), panel.lines, strict=True):
-            style = "o-" if len(line.mean) <= FEW else "-"
+        for line in panel.lines:
+            colour, dash = colour_of(line.colour), "--" if dashed(line.colour) else "-"
+            style = f"o{dash}" if len(line.mean) <= FEW else dash
             axes.plot(line.x, line.mean, style, color=colour, label=visible(line.label), markersize=3)
             axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
         if panel.popularity is not None:
@@ -96,12 +99,37 @@ def _differences(content: Differences, figure: Figure) -> None:
     figure.set_size_inches(3.4 * len(metrics), 0.9 + 0.28 * n_rows)
     for axes, (metric, rows) in zip(_row(figure, len(metrics)), metrics.items(), strict=True):
         axes.axvline(0, color=REFERENCE, linewidth=1)
-        for place, row in enumerate(rows):
-            colour = {1: "#0a7f57", -1: "#c2410c", 0: REFERENCE}[row.sign]
-            axes.plot([row.low, row.high], [place, place], color=colour)
-            axes.plot(row.difference, place, "o", color=colour, markerfacecolor=colour if row.sign else "white")
+        _intervals(axes, rows, content.ranges[metric], [{1: GOOD, -1: BAD, 0: REFERENCE}[row.sign] for row in rows])
         axes.set(yticks=range(len(rows)), yticklabels=[visible(row.name) for row in rows], xlabel=f"{metric}, points")
         axes.set_ylim(len(rows) - 0.5, -0.5)
+
+
+@draw.register
+def _levels(content: Levels, figure: Figure) -> None:
+    """Methods below each other, popularity as a line, centralised rankers as squares."""
+    n_rows = max(len(rows) for rows in content.panels.values())
+    figure.set_size_inches(3.7 * len(content.panels), 1.0 + 0.26 * n_rows)
+    for axes, (name, rows) in zip(_row(figure, len(content.panels)), content.panels.items(), strict=True):
+        axes.axvline(content.popularity[name], color=REFERENCE, linestyle="--", linewidth=1)
+        _intervals(axes, rows, content.ranges[name], [colour_of(row.colour) for row in rows])
+        labels = [visible(f"{row.name}, central" if row.kind == "centralised" else row.name) for row in rows]
+        axes.set(yticks=range(len(rows)), yticklabels=labels, xlabel=content.bottom, title=name)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+
+
+def _intervals(
+    axes: Axes, rows: Sequence[Difference | Level], shown: tuple[float, float], colours: Sequence[str]
+) -> None:
+    """A line of interval and middle for each row; an arrow where an interval leaves the axis. Filled: marked."""
+    low, high = shown
+    for place, (row, colour) in enumerate(zip(rows, colours, strict=True)):
+        axes.plot([max(row.low, low), min(row.high, high)], [place, place], color=colour)
+        for cut, at, arrow in ((row.low < low, low, "<"), (row.high > high, high, ">")):
+            if cut:
+                axes.plot(at, place, arrow, color=colour, markersize=5, clip_on=False)
+        shape = "s" if isinstance(row, Level) and row.kind == "centralised" else "o"
+        axes.plot(row.difference, place, shape, color=colour, markerfacecolor=colour if row.sign else "white")
+    axes.set_xlim(low, high)
 
 
 @draw.register
@@ -113,7 +141,7 @@ def _steps(content: Steps, figure: Figure) -> None:
     right.grid(visible=right is left)
     places, one_axis = range(len(content.values)), content.right is None  # two have the colours of their lines
     for line in content.lines:
-        axes, colour = right if line.right else left, COLOURS[line.colour]
+        axes, colour = right if line.right else left, colour_of(line.colour)
         style = "s--" if line.right else "o-"
         axes.plot(places, line.mean, style, color=colour, markersize=3.5, label=visible(line.name))
         if line.low is not None and line.high is not None:
@@ -170,7 +198,3 @@ def _mesh(grid: Sequence[Sequence[float | None]], magnitude: float) -> tuple[Any
 
 def _row(figure: Figure, count: int) -> list[Axes]:
     return list(figure.subplots(1, count, squeeze=False)[0])
-
-
-def _colours(count: int) -> list[str]:
-    return [COLOURS[index % len(COLOURS)] for index in range(count)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import fmean
 
 from fedrecgel.channels.registry import what_it_shows
@@ -108,7 +109,7 @@ def privacy_table(found: Collected) -> Table:
         leaves = group.first["privacy"]["leaves_device"]
         lines.append(
             [
-                Entry(f"{group.dataset}: {method_label(group.method)}", hint=_folders(group)),
+                Entry(f"{group.dataset}: {group.label}", hint=_folders(group)),
                 Entry(f"{up / 1e6:.2f} MB", up),
                 Entry(f"{down / 1e6:.2f} MB", down),
                 Entry(group.first["privacy"]["channel"]),
@@ -136,24 +137,52 @@ def environment_table(found: Collected) -> Table:
 
 
 def runs_table(found: Collected) -> Table:
-    """Every run, finished or failed: where each number comes from."""
+    """Every run, finished or failed: where each number comes from, and with which settings."""
+    labels = {record.folder: group.label for group in found.groups for record in group.records}
     lines = []
     for record in sorted(found.records, key=lambda record: record.folder):
         config = record.config
         seed, rounds = config["run"]["seed"], config["run"]["rounds"]
-        name = [Entry(record.folder), Entry(str(seed), _value(seed)), Entry(str(rounds), _value(rounds))]
+        label = labels.get(record.folder, method_label(str(config["method"]["name"])))
+        settings = Entry(_settings(config["method"]))
+        name = [Entry(label, hint=record.folder), Entry(str(seed), _value(seed)), Entry(str(rounds), _value(rounds))]
         if record.summary is None:
-            lines.append([*name, Entry("failed"), Entry("–"), Entry("–"), Entry(record.error or "")])
+            lines.append(
+                [
+                    *name,
+                    Entry("failed"),
+                    Entry("–"),
+                    Entry("–"),
+                    settings,
+                    Entry(record.folder),
+                    Entry(record.error or ""),
+                ]
+            )
             continue
         hr, ndcg = (record.summary["metrics"].get(metric) for metric in SHOWN)
         seconds = record.summary["seconds"]["total"]
         shown = "–" if hr is None or ndcg is None else f"{100 * hr:.2f} / {100 * ndcg:.2f}"
         commit = str(record.summary["commit"] or "installed")
         lines.append(
-            [*name, Entry(shown, hr), Entry(f"{seconds:.1f}", seconds), Entry(commit[:10], hint=commit), Entry("")]
+            [
+                *name,
+                Entry(shown, hr),
+                Entry(f"{seconds:.1f}", seconds),
+                Entry(commit[:10], hint=commit),
+                settings,
+                Entry(record.folder),
+                Entry(""),
+            ]
         )
-    columns = ["folder", "seed", "rounds", " / ".join(SHOWN), "seconds", "commit", "error"]
+    columns = ["run", "seed", "rounds", " / ".join(SHOWN), "seconds", "commit", "settings", "folder", "error"]
     return Table("runs", "Every run", columns, lines)
+
+
+def _settings(method: Mapping[str, object]) -> str:
+    """All hyper-parameters in a line."""
+    return ", ".join(
+        f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in method.items()
+    )
 
 
 def _value(setting: object) -> float | None:

@@ -11,13 +11,15 @@ from hashlib import sha256
 from importlib import resources
 
 from fedrecgel.display.chart import Chart
+from fedrecgel.display.palette import DARK, GREY, GREY_ON_DARK, LIGHT, variables
 from fedrecgel.display.section import Folded, Part, SideBySide
 from fedrecgel.display.tabular import Table
 from fedrecgel.display.text import in_html
-from fedrecgel.report import attacks, facts
+from fedrecgel.report import attacks, examples, facts, people
 from fedrecgel.report.collect import Collected
 from fedrecgel.report.findings import findings_of
 from fedrecgel.report.own_charts import traffic, training_curves, upload_curves
+from fedrecgel.report.plain import plain_results
 from fedrecgel.studies import EXPERIMENTS
 
 CURVES_PLACE = 25
@@ -75,26 +77,28 @@ def render(found: Collected, command: str) -> str:
     names = sorted(found.documents, key=lambda name: EXPERIMENTS[name].page_place)
     first = [name for name in names if EXPERIMENTS[name].page_place < CURVES_PLACE]
     _experiments(page, found, first)
+    if found.main is None:
+        _plain(page, found, command)
+    _people(page, found)
     _curves(page, found, command)
     _experiments(page, found, [name for name in names if name not in first])
     _generalisation(page, found)
     _behind(page, found, command)
-    methods = list(dict.fromkeys(group.method for group in found.groups))
     title = "fedrecgel: " + ", ".join(dict.fromkeys(group.dataset for group in found.groups))
-    return _whole(page, title, _head(found), methods, command)
+    return _whole(page, title, _head(found), command)
 
 
-def render_parts(title: str, about: str, parts: Sequence[Part], methods: Sequence[str], command: str) -> str:
+def render_parts(title: str, about: str, parts: Sequence[Part], command: str) -> str:
     """A page of one section."""
     page = _Page()
     page.add("comparison", "Which differences are real", about, [page.show(part) for part in parts])
-    return _whole(page, f"fedrecgel: {title}", f"<h1>{in_html(title)}</h1>", methods, command)
+    return _whole(page, f"fedrecgel: {title}", f"<h1>{in_html(title)}</h1>", command)
 
 
-def _whole(page: _Page, title: str, head: str, methods: Sequence[str], command: str) -> str:
-    methods = sorted(methods, key=lambda name: name != "fedrecgel")  # the first colour is the paper's own method
+def _whole(page: _Page, title: str, head: str, command: str) -> str:
     links = [f'<a href="#{in_html(name)}">{in_html(title)}</a>' for name, title, _ in page.sections]
-    style, script = _asset("page.css"), _asset("page.js")
+    places = {"light": variables(LIGHT, GREY), "dark": variables(DARK, GREY_ON_DARK)}
+    style, script = _fill(_asset("page.css"), places), _asset("page.js")
     return _fill(
         _asset("template.html"),
         {
@@ -106,7 +110,7 @@ def _whole(page: _Page, title: str, head: str, methods: Sequence[str], command: 
             "body": head + "".join(body for _, _, body in page.sections),
             "command": in_html(command),
             "script": script,
-            "data": _json({"methods": methods, "figures": page.figures}),
+            "data": _json({"figures": page.figures}),
         },
     )
 
@@ -142,12 +146,14 @@ def _command(text: str) -> str:
     return f'<div class="command"><code>{in_html(text)}</code><button type="button" class="copy">Copy</button></div>'
 
 
-def table_card(table: Table, *, heading: bool = True) -> str:
-    """A table with its notes and the command that makes it."""
-    title = f"<h3>{in_html(table.title)}</h3>" if heading else ""
+def table_card(table: Table, *, heading: bool = True, folded: bool = False) -> str:
+    """A table with its notes and the command that makes it; a touch or click folds it."""
+    title = f"<h3>{in_html(table.title)}</h3>" if heading else f"<h3>{in_html(f'{len(table.rows)} rows')}</h3>"
     notes = "".join(f"<li>{in_html(note)}</li>" for note in table.notes)
     listed = f'<ul class="notes">{notes}</ul>' if notes else ""
-    return f'<div class="card">{title}{table.html()}{listed}{_command(table.command)}</div>'
+    start = "" if folded else "open "
+    shown = f'<details {start}class="fold"><summary>{title}</summary>{table.html()}{listed}</details>'
+    return f'<div class="card">{shown}{_command(table.command)}</div>'
 
 
 def _head(found: Collected) -> str:
@@ -178,6 +184,18 @@ def _experiments(page: _Page, found: Collected, names: Sequence[str]) -> None:
     for name in names:
         kind, parts = EXPERIMENTS[name], found.documents[name].parts(found.finished)
         page.add(name, kind.title, kind.about, [page.show(part) for part in parts])
+
+
+def _plain(page: _Page, found: Collected, command: str) -> None:
+    about = "What each run reaches beside popularity, and which differences are real, user by user."
+    parts = [page.show(part) for result in plain_results(found, command) for part in result.parts([])]
+    page.add("results", "Results", about, parts)
+
+
+def _people(page: _Page, found: Collected) -> None:
+    page.add("people", "Who gains", people.ABOUT, [table_card(table) for table in people.people_tables(found)])
+    shown = [table_card(table) for table in examples.example_tables(found)]
+    page.add("examples", "Examples", examples.ABOUT, shown)
 
 
 def _curves(page: _Page, found: Collected, command: str) -> None:
@@ -214,5 +232,5 @@ def _behind(page: _Page, found: Collected, command: str) -> None:
     page.add("attacks", "Attacks", attacks.ABOUT, [table_card(table) for table in attacks.attack_tables(found)])
     machine = table_card(facts.environment_table(found), heading=False)
     page.add("environment", "Environment", "Versions, commit and machine.", [machine])
-    runs = table_card(facts.runs_table(found), heading=False)
+    runs = table_card(facts.runs_table(found), heading=False, folded=True)
     page.add("runs", "Runs", "Where every number of this page comes from; folders are relative to the results.", [runs])

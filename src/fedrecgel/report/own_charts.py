@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fedrecgel.display.chart import BandLine, Chart, Curves, Panel, Traffic
-from fedrecgel.methods import method_label
 from fedrecgel.report.collect import Collected, MetricHistory
 
 
@@ -41,14 +40,13 @@ def _datasets(found: Collected) -> list[str]:
 def _panels(found: Collected, dataset: str, over: Callable[[MetricHistory], Sequence[float]]) -> dict[str, Panel]:
     """A panel for every metric, and for the loss; methods that end after one round have no curve."""
     groups = [group for group in found.shown_groups if group.dataset == dataset and group.first["rounds"] > 1]
-    methods = [group.method for group in groups]
+    colours = found.colours
     lines: dict[str, list[BandLine]] = {}
     for group in groups:
-        label = method_label(group.method) if methods.count(group.method) == 1 else group.label
         for metric, curve in group.curves.items():
             scale = 1 if metric == "loss" else 100
             band = ([scale * value for value in values] for values in (curve.mean, curve.low, curve.high))
-            lines.setdefault(metric, []).append(BandLine(label, group.method, over(curve), *band))
+            lines.setdefault(metric, []).append(BandLine(group.label, colours[group.label], over(curve), *band))
     references = [group.first["reference"] for group in groups]
     popularity = next((found["popularity"] for found in references if found), dict[str, float]())
     panels = {
@@ -64,7 +62,7 @@ def traffic(found: Collected, command: str) -> list[Chart]:
     """Megabytes per participating client and round."""
     charts = []
     for dataset in _datasets(found):
-        groups = {method_label(group.method): group for group in found.shown_groups if group.dataset == dataset}
+        groups = {group.label: group for group in found.shown_groups if group.dataset == dataset}
         rows = [
             {"name": name, **{way: group.records[0].traffic(way) / 1e6 for way in ("up", "down")}}
             for name, group in groups.items()

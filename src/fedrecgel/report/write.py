@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedrecgel.display.chart import Chart
 from fedrecgel.display.tabular import Table
-from fedrecgel.display.text import in_markdown, markdown_code, slug
-from fedrecgel.errors import RunFolderError
+from fedrecgel.display.text import slug
+from fedrecgel.errors import ConfigError, RunFolderError
 from fedrecgel.report import attacks, facts
 from fedrecgel.report.collect import Collected, collect
-from fedrecgel.report.findings import findings_of
+from fedrecgel.report.examples import example_tables
 from fedrecgel.report.html import render
 from fedrecgel.report.own_charts import training_curves, upload_curves
+from fedrecgel.report.pages import result_pages
+from fedrecgel.report.people import people_tables
+from fedrecgel.report.plain import plain_results
+from fedrecgel.runs.config import lookup
 from fedrecgel.storage import write_text
 from fedrecgel.studies.archive import archives, unpack
-
-RESULTS = "results"
-"""The page of all tables, among their files."""
 
 
 @dataclass(frozen=True)
@@ -34,38 +36,69 @@ class Written:
 
 
 def write_report(root: Path, page: Path, command: str, *, figures: bool = True) -> Written:
-    """Write the page, `tables/` in Markdown and LaTeX, and `figures/` in PNG, SVG and PDF beside it.
+    """Write the page, `tables/` in Markdown and LaTeX, `pages/` and `figures/` in PNG, SVG and PDF beside it.
 
     Packed results (`studies/archive.py`) are read where there are any, and nothing else of the folder.
 
     Raises:
         RunFolderError: the folder holds no finished run, or a link would lead out of the folder of the page.
     """
-    if not root.is_dir():
-        raise RunFolderError(f"'{root}' should be a folder with results. There is none.")
-    for name in ("tables", "figures"):
+    for name in ("tables", "figures", "pages"):
         if (page.parent / name).is_symlink():
             raise RunFolderError(
                 f"'{page.parent / name}' should be a folder. Found a link; remove it or choose another -o."
             )
+    with opened(root) as found:
+        return _write(found, page, command, figures)
+
+
+@contextmanager
+def opened(root: Path) -> Iterator[Collected]:
+    """The results in a folder, or in the packed files there.
+
+    Raises:
+        RunFolderError: there is no folder, or no finished run in it.
+    """
+    if not root.is_dir():
+        raise RunFolderError(f"'{root}' should be a folder with results. There is none.")
     packed = archives(root)
     if not packed:
-        return _write(collect(root), page, command, figures)
+        yield collect(root)
+        return
     with TemporaryDirectory() as folder:
         unpack(packed, Path(folder))
-        return _write(collect(Path(folder)), page, command, figures)
+        yield collect(Path(folder))
+
+
+def write_figure(root: Path, name: str, target: Path, command: str) -> None:
+    """Draw one figure of a report.
+
+    Raises:
+        ConfigError: there is none of this name, the target ends otherwise, or matplotlib is missing.
+        RunFolderError: there are no results.
+    """
+    try:
+        from fedrecgel.report.drawing import FORMATS, figure_of, save
+    except ImportError as error:
+        raise ConfigError("--figure needs matplotlib. Install the extra: fedrecgel[report].") from error
+    if target.suffix[1:] not in FORMATS:
+        raise ConfigError(f"A figure is written to a file that ends in .{', .'.join(FORMATS)}. Found '{target}'.")
+    with opened(root) as found:
+        charts = {slug(chart.name): chart for chart in all_charts(found, command)}
+        save(figure_of(lookup("figure", name, charts)), target)
 
 
 def _write(found: Collected, page: Path, command: str, figures: bool) -> Written:
     write_text(page, render(found, command))
-    tables = list(all_tables(found))
+    tables = list(all_tables(found, command))
     folder = page.parent / "tables"
-    taken = {RESULTS}
+    taken: set[str] = set()
     for table in tables:
         taken.add(name := slug(table.name, taken))
         write_text(folder / f"{name}.md", table.markdown() + "\n")
         write_text(folder / f"{name}.tex", table.latex() + "\n")
-    write_text(folder / f"{RESULTS}.md", results_page(found, tables, command))
+    for name, text in result_pages(found, command).items():
+        write_text(page.parent / "pages" / f"{name}.md", text)
     if not figures:
         return Written(len(tables), 0)
     try:
@@ -75,10 +108,15 @@ def _write(found: Collected, page: Path, command: str, figures: bool) -> Written
     return Written(len(tables), draw_all(all_charts(found, command), page.parent / "figures"))
 
 
-def all_tables(found: Collected) -> Iterator[Table]:
+def all_tables(found: Collected, command: str) -> Iterator[Table]:
     """Every table of a report."""
     for document in found.in_order:
         yield from document.tables()
+    if found.main is None:
+        for result in plain_results(found, command):
+            yield from result.tables()
+    yield from people_tables(found)
+    yield from example_tables(found)
     for table in (facts.generalisation_table(found), facts.data_table(found)):
         if table is not None:
             yield table
@@ -91,19 +129,8 @@ def all_tables(found: Collected) -> Iterator[Table]:
 def all_charts(found: Collected, command: str) -> Iterator[Chart]:
     """Every chart of a report that papers show, too."""
     charts = training_curves(found, command) + upload_curves(found, command)
+    if found.main is None:
+        charts += [chart for result in plain_results(found, command) for chart in result.charts()]
     for document in found.in_order:
         charts += document.charts(found.finished)
     yield from (chart for chart in charts if chart.where != "page")
-
-
-def results_page(found: Collected, tables: list[Table], command: str) -> str:
-    """All tables on one Markdown page, the findings first: what `docs/` shows."""
-    commits = ", ".join(sorted({str(record.run["commit"]) for record in found.finished}))
-    made = f"Generated by {markdown_code(command)} from runs of commit {in_markdown(commits)}."
-    lines = ["# Results", "", made, "", "## In plain words", ""]
-    for finding in findings_of(found):
-        lines += [f"**{in_markdown(finding.dataset)}.** {in_markdown(' '.join(finding.sentences))}", ""]
-    lines += ["## Tables", ""]
-    for table in tables:
-        lines += [table.markdown(), ""]
-    return "\n".join(lines)

@@ -26,7 +26,7 @@ MACHINE = "environment.json"
 TEXTS = frozenset({".json", ".jsonl", ".toml"})
 RANKS = "ranks.safetensors"
 """The only tensors that are packed: models weigh too much, and private parts are nobody's business."""
-MADE = frozenset({"tables", "figures", "checkpoint"})
+MADE = frozenset({"tables", "figures", "pages", "checkpoint"})
 """Folders that a report or a run under way writes."""
 LARGEST = 2_000_000_000
 """Bytes that archives may unpack to; forged ones may promise more than any disk has."""

@@ -27,6 +27,7 @@ from fedrecgel.studies.cells import (
     shown_name,
 )
 from fedrecgel.studies.experiment import Document, Experiment, Option
+from fedrecgel.studies.levels import levels_of
 from fedrecgel.studies.pairs import Pair, mark_best, pairs_of
 from fedrecgel.studies.plain_words import main_sentences
 from fedrecgel.studies.presets import SETTINGS, Assignment, Setting
@@ -128,9 +129,12 @@ class MainTable(Document):
         return Table(f"main-{dataset}", f"{dataset}: HR and NDCG of every method", columns, lines, notes, self.command)
 
     def charts(self, records: Sequence[Record]) -> list[Chart]:
-        """Every method minus popularity, with intervals."""
+        """How far every method gets, and every method minus popularity, with intervals."""
         charts = []
-        for dataset in self.by_dataset:
+        for dataset, rows in self.by_dataset.items():
+            if (levels := levels_of(rows)) is not None:
+                title = f"{dataset}: how far every method gets"
+                charts.append(Chart(f"overview-{dataset}", title, levels, self.command, above=f"main-{dataset}"))
             lines = {
                 metric: [
                     difference_line(method_label(pair.first), pair.comparison)

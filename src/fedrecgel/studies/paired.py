@@ -92,11 +92,11 @@ class Configuration:
         return np.array([table[against][metric].mean() for table in self.tables])
 
 
-def configurations_of(runs: Sequence[FinishedRun]) -> list[Configuration]:
+def configurations_of(runs: Sequence[FinishedRun], least: int = 2) -> list[Configuration]:
     """Runs by their settings, in the order given.
 
     Raises:
-        ConfigError: there are fewer than two, or one run is given twice.
+        ConfigError: there are fewer than `least`, or one run is given twice.
     """
     groups: dict[str, list[FinishedRun]] = {}
     for run in runs:
@@ -107,7 +107,7 @@ def configurations_of(runs: Sequence[FinishedRun]) -> list[Configuration]:
         twice = next((run for run, name in zip(same, names, strict=True) if names.count(name) > 1), None)
         if twice is not None:
             raise ConfigError(f"Every run should be given once. Found '{twice.name}' with this seed and split twice.")
-    if len(groups) < 2:
+    if len(groups) < least:
         found = f"{len(runs)} of one configuration" if runs else "none"
         raise ConfigError(f"A comparison needs runs of two configurations or more. Found {found}.")
     firsts = [same[0] for same in groups.values()]

@@ -6,19 +6,39 @@ import json
 import os
 import platform
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedrecgel.data.audit import audit
 from fedrecgel.data.split import Split
 from fedrecgel.runs.config import Config
+from fedrecgel.runs.ranks_file import test_fingerprint
+from fedrecgel.runs.settings import CHANGE_NO_NUMBER, settings_fingerprint
 from fedrecgel.runs.summary import source_commit
 from fedrecgel.storage import write_text
 from fedrecgel.studies.cells import shown_name
 from fedrecgel.studies.tasks import split_of
+
+USERS = "users"
+"""Folder of what is known about the users of each split."""
+MANY_USERS = 200_000
+"""Splits of more users are not described: the file would weigh more than the results."""
+
+
+@dataclass(frozen=True)
+class UserFacts:
+    """Users of a split in their order."""
+
+    test: str
+    """Fingerprint of who is tested on what, as in the ranks of runs."""
+    history: list[int]
+    """Training items of each user."""
+    popularity: list[int]
+    """How many users train on each user's held-out item."""
 
 
 def describe_data(root: Path, configs: Iterable[Config]) -> None:
@@ -27,6 +47,26 @@ def describe_data(root: Path, configs: Iterable[Config]) -> None:
         path = root / "data" / f"{shown_name(config.data.name)}.json"
         if not path.exists():
             write_text(path, json.dumps(data_facts(split_of(config.data, config.split)), indent=1) + "\n")
+
+
+def describe_users(root: Path, configs: Iterable[Config]) -> None:
+    """users/<split>.json: of every split the length of histories and how popular held-out items are."""
+    splits = {(config.data, config.split): config for config in configs}
+    for config in splits.values():
+        settings = {name: config.to_dict()[name] for name in ("data", "split")}
+        path = root / USERS / f"{settings_fingerprint(settings, CHANGE_NO_NUMBER)[:16]}.json"
+        if not path.exists():
+            facts = user_facts(split_of(config.data, config.split))
+            if facts is not None:
+                write_text(path, json.dumps(asdict(facts), separators=(",", ":")) + "\n")
+
+
+def user_facts(split: Split) -> UserFacts | None:
+    """Of a split with one held-out item for each user; None for others."""
+    if split.several or split.n_users > MANY_USERS:
+        return None
+    trained = np.bincount(split.train.items, minlength=split.n_items)
+    return UserFacts(test_fingerprint(split), np.diff(split.train.ptr).tolist(), trained[split.test].tolist())
 
 
 def data_facts(split: Split) -> dict[str, Any]:

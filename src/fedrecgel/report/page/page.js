@@ -5,7 +5,7 @@
   const tip = document.getElementById("tip");
   const redraws = [];
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const colour = (method) => method === "popularity" ? "var(--reference)" : `var(--c${Math.max(0, data.methods.indexOf(method)) % 10})`;
+  const colour = (number) => number === null ? "var(--reference)" : `var(--c${number % 14})`;
   const node = (tag, attributes, parent, text) => {
     const made = document.createElement(tag);
     for (const [key, value] of Object.entries(attributes || {})) key === "style" ? made.style.cssText = value : made.setAttribute(key, value);  // the page's policy forbids the attribute
@@ -49,7 +49,7 @@
     return found;
   }
   function decimals(marks) {
-    const step = marks.length < 2 ? 0.01 : Math.abs(marks[1] - marks[0]);
+    const step = marks.length < 2 ? Math.abs(marks[0]) || 1 : Math.abs(marks[1] - marks[0]);
     for (let digits = 0; digits < 7; digits++) if (Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) < 1e-6 * step * 10 ** digits) return digits;
     return 7;
   }
@@ -82,7 +82,7 @@
     const draw = (width) => {
       const chart = make();
       const two = chart.right !== undefined;
-      const height = Math.max(240, Math.min(380, width * 0.5));
+      const height = Math.max(width < 420 ? 200 : 240, Math.min(380, width * 0.5));
       const box = { left: 54, right: two ? 54 : 16, top: 26, bottom: 42 };
       const inner = { w: width - box.left - box.right, h: height - box.top - box.bottom };
       place.replaceChildren();
@@ -152,17 +152,61 @@
     return () => draw(place.clientWidth);
   }
 
+  // --- an interval and its middle; arrows where it leaves the axis, filled where the test tells a side ---------------------
+  function interval(root, r, X, y, ink, [low, high]) {
+    svg("line", { x1: X(Math.max(r.low, low)), x2: X(Math.min(r.high, high)), y1: y, y2: y, stroke: ink, "stroke-width": 2.5 }, root);
+    if (r.low < low) svg("path", { d: `M${X(low) - 3},${y} l8,-5 v10 z`, fill: ink }, root);
+    if (r.high > high) svg("path", { d: `M${X(high) + 3},${y} l-8,-5 v10 z`, fill: ink }, root);
+    const look = { fill: r.sign ? ink : "var(--card)", stroke: ink, "stroke-width": 2 };
+    if (r.kind === "centralised") svg("rect", { x: X(r.difference) - 4.5, y: y - 4.5, width: 9, height: 9, ...look }, root);
+    else svg("circle", { cx: X(r.difference), cy: y, r: 5, ...look }, root);
+  }
+
+  // --- levels: every method beside popularity, a panel for each ranking -----------------------------------------------
+  function levels(place, found) {
+    watchWidth(place, (width) => {
+      place.replaceChildren();
+      const names = Object.keys(found.panels), side = width > 640 && names.length > 1, each = side ? (width - 20) / 2 : width;
+      const row = 27, top = 30, rows = Math.max(...names.map((n) => found.panels[n].length)), tall = top + row * rows + 40;
+      const root = svg("svg", { viewBox: `0 0 ${width} ${side ? tall : tall * names.length}`, height: side ? tall : tall * names.length, role: "img", "aria-label": found.label }, place);
+      names.forEach((name, n) => {
+        const panel = svg("g", { transform: side ? `translate(${n * (each + 20)} 0)` : `translate(0 ${n * tall})` }, root);
+        const lines = found.panels[name], [low, high] = found.ranges[name];
+        const left = Math.min(each * 0.4, 14 + 7 * Math.max(...lines.map((r) => r.name.length))), right = 46, inner = each - left - right;
+        const X = (x) => left + (x - low) / (high - low) * inner;
+        svg("text", { x: left, y: 14, class: "strong" }, panel, name);
+        const marks = ticks(low, high, Math.max(3, inner / 70)), digits = decimals(marks);
+        for (const at of marks) {
+          svg("line", { x1: X(at), x2: X(at), y1: top - 6, y2: tall - 34, stroke: "var(--line)" }, panel);
+          svg("text", { x: X(at), y: tall - 20, "text-anchor": "middle" }, panel, at.toFixed(digits));
+        }
+        svg("text", { x: left + inner / 2, y: tall - 4, "text-anchor": "middle" }, panel, found.bottom);
+        const floor = X(found.popularity[name]);
+        svg("line", { x1: floor, x2: floor, y1: top - 6, y2: tall - 34, stroke: "var(--reference)", "stroke-width": 1.8, "stroke-dasharray": "6 5" }, panel);
+        lines.forEach((r, i) => {
+          const y = top + row * i + row / 2;
+          svg("text", { x: left - 10, y: y + 4, "text-anchor": "end", class: "strong" }, panel, r.name);
+          interval(panel, r, X, y, colour(r.colour), [low, high]);
+          svg("text", { x: each - right + 8, y: y + 4 }, panel, r.difference.toFixed(1));
+          const catcher = svg("rect", { x: 0, y: y - row / 2, width: each, height: row, fill: "transparent" }, panel);
+          catcher.addEventListener("pointermove", (event) => showTip(event, r.name, r.details.map(([name, value]) => ({ name, value }))));
+          catcher.addEventListener("pointerleave", hideTip);
+        });
+      });
+    });
+  }
+
   // --- forest plot: differences with intervals -------------------------------------------------------------------------
   function forest(place, make) {
     watchWidth(place, (width) => {
       const chart = make(), row = 30, top = 30, narrow = width < 520;
-      const left = Math.min(narrow ? 120 : 190, 12 + 7.2 * Math.max(...chart.rows.map((r) => r.name.length)));
+      const left = Math.min(narrow ? 140 : 260, 12 + 7.2 * Math.max(...chart.rows.map((r) => r.name.length)));
       const right = narrow ? 14 : 170, height = top + row * chart.rows.length + 38, inner = width - left - right;
-      const [low, high] = extent([0, ...chart.rows.flatMap((r) => [r.low, r.high])], 0.06);
+      const [low, high] = chart.range;
       const X = (x) => left + (x - low) / (high - low) * inner;
       place.replaceChildren();
       const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": chart.label }, place);
-      const marks = ticks(low, high, Math.max(2, inner / 80)), digits = decimals(marks);
+      const marks = ticks(low, high, Math.max(3, inner / 80)), digits = decimals(marks);
       for (const at of marks) {
         svg("line", { x1: X(at), x2: X(at), y1: top - 6, y2: height - 34, stroke: at === 0 ? "var(--soft)" : "var(--line)" }, root);
         svg("text", { x: X(at), y: height - 18, "text-anchor": "middle" }, root, at.toFixed(digits));
@@ -173,8 +217,7 @@
       chart.rows.forEach((r, i) => {
         const y = top + row * i + row / 2, ink = r.sign > 0 ? "var(--good)" : r.sign < 0 ? "var(--bad)" : "var(--reference)";
         svg("text", { x: left - 10, y: y + 4, "text-anchor": "end", class: "strong" }, root, r.name);
-        svg("line", { x1: X(r.low), x2: X(r.high), y1: y, y2: y, stroke: ink, "stroke-width": 2.5, "stroke-linecap": "round" }, root);
-        svg("circle", { cx: X(r.difference), cy: y, r: 5, fill: r.sign ? ink : "var(--card)", stroke: ink, "stroke-width": 2 }, root);
+        interval(root, r, X, y, ink, chart.range);
         if (!narrow) svg("text", { x: width - right + 12, y: y + 4 }, root, `${r.difference >= 0 ? "+" : ""}${r.difference.toFixed(2)}  [${r.low.toFixed(2)}, ${r.high.toFixed(2)}]`);
         const catcher = svg("rect", { x: 0, y: y - row / 2, width, height: row, fill: "transparent" }, root);
         catcher.addEventListener("pointermove", (event) => showTip(event, r.name, r.details.map(([name, value]) => ({ name, value }))));
@@ -353,7 +396,7 @@
         return {
           ...(found.logarithmic ? powersOfTen(panel.lines.flatMap((s) => s.x)) : {}),
           label: `${name} over ${found.logarithmic ? found.bottom : found.bottom + "s"}`, left: panel.left, bottom: found.bottom, digits: panel.digits,
-          series: panel.lines.map((s) => ({ name: s.label, colour: colour(s.method), width: s.method === "fedrecgel" ? 3 : 2, x: s.x.map(at), y: s.mean, low: s.low, high: s.high })),
+          series: panel.lines.map((s) => ({ name: s.label, colour: colour(s.colour), width: s.colour === 0 ? 3 : 2, dash: s.colour >= 14 ? "7 4" : undefined, x: s.x.map(at), y: s.mean, low: s.low, high: s.high })),
           references: panel.popularity === null ? [] : [{ name: "popularity", colour: "var(--reference)", y: panel.popularity }],
         };
       };
@@ -363,18 +406,23 @@
     differences(figure, found) {
       let metric = Object.keys(found.metrics)[0];
       const fill = (text) => text.replace("{metric}", () => metric);
-      forest(figure.querySelector(".plot"), () => ({ label: fill(found.label), bottom: fill(found.bottom), leftSide: found.left_side, rightSide: found.right_side, rows: found.metrics[metric] }));
+      forest(figure.querySelector(".plot"), () => ({ label: fill(found.label), bottom: fill(found.bottom), leftSide: found.left_side, rightSide: found.right_side, rows: found.metrics[metric], range: found.ranges[metric] }));
       choice(figure.querySelector(".switches"), Object.keys(found.metrics).map((m) => [m, m]), metric, (m) => { metric = m; for (const again of redraws) again(); });
     },
     steps(figure, found) {
       const order = found.values.map((_, i) => i);
-      const side = (s) => s.right ? "right" : "left", ink = (s) => `var(--c${s.colour})`;
+      const side = (s) => s.right ? "right" : "left", ink = (s) => colour(s.colour);
       lineChart(figure.querySelector(".plot"), figure.querySelector(".legend"), () => ({
         label: found.label, left: found.left, right: found.right ?? undefined, bottom: found.bottom, digits: found.digits,
         xName: (i) => found.values[i], xTicks: found.values.map((v, i) => [i, String(v)]),
         series: found.lines.map((s) => ({ name: s.name, axis: side(s), colour: ink(s), dash: s.right ? "7 4" : undefined, x: order, y: s.mean, low: s.low, high: s.high })),
         references: found.lines.filter((s) => s.popularity !== null).map((s) => ({ name: `popularity ${s.name}`, axis: side(s), colour: `color-mix(in srgb, ${ink(s)} 55%, var(--reference))`, dash: s.right ? "2 4" : undefined, y: s.popularity })),
       }));
+    },
+    levels(figure, found) {
+      levels(figure.querySelector(".plot"), found);
+      const legend = figure.querySelector(".legend");
+      for (const text of ["● the test tells a side of popularity", "○ it does not", "□ data in one place"]) node("small", {}, legend, text);
     },
     traffic(figure, found) { bars(figure.querySelector(".plot"), found.rows); },
     surfaces(figure, found) {
@@ -432,12 +480,14 @@
     cell.addEventListener("pointermove", (event) => showTip(event, hint, []));
     cell.addEventListener("pointerleave", hideTip);
   }
-  const signs = { "▲": "up", "▼": "down", "≈": "same" };
+  const signs = { "▲": "up", "▼": "down", "≈": "same", "?": "same" };
   for (const cell of document.querySelectorAll("td span, th span")) {
-    if (!/[▲▼≈]/.test(cell.textContent)) continue;
-    const parts = cell.textContent.split(/([▲▼≈])/);
+    if (!/[▲▼≈]| \?/.test(cell.textContent)) continue;
+    const parts = cell.textContent.split(/([▲▼≈]|(?<= )\?)/);
     cell.replaceChildren(...parts.map((part) => signs[part] ? node("span", { class: signs[part] }, null, part) : part));
   }
+
+  if (innerWidth < 640) for (const fold of document.querySelectorAll("details.fold")) fold.open = false;  // a phone shows figures, and tables by touch
 
   // --- copy, theme, place in the page ----------------------------------------------------------------------------------
   for (const button of document.querySelectorAll(".copy")) button.addEventListener("click", async () => {

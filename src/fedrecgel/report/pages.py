@@ -1,0 +1,109 @@
+"""Results as Markdown pages: a start, one page for each data set, and quirks and settings on pages of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fedrecgel.display.tabular import Entry, Table
+from fedrecgel.display.text import in_markdown, markdown_code, slug
+from fedrecgel.report.collect import Collected
+from fedrecgel.report.findings import findings_of
+from fedrecgel.report.plain import plain_results
+from fedrecgel.studies import EXPERIMENTS
+from fedrecgel.studies.quirks import QuirksExperiment
+
+APART = {QuirksExperiment.name: "quirks"}
+"""Experiments whose tables have a page of their own."""
+
+
+def result_pages(found: Collected, command: str) -> dict[str, str]:
+    """Pages by the name of their file, without its suffix; figures are beside them in `../figures`."""
+    datasets = list(dict.fromkeys(group.dataset for group in found.groups))
+    names: dict[str, str] = {}
+    for dataset in datasets:
+        names[dataset] = slug(f"results-{dataset}", {"results", "quirks", "settings", *names.values()})
+    tables = _tables(found, command)
+    own = {
+        dataset: [t for t in tables["here"] if t.name.endswith(dataset) or f"-{dataset}-" in t.name]
+        for dataset in datasets
+    }
+    told = [table for group in own.values() for table in group]
+    rest = [table for table in tables["here"] if all(table is not other for other in told)]
+    sentences = {finding.dataset: finding.sentences for finding in findings_of(found)}
+    pages = {"results": _start(found, names, sentences, rest, command)}
+    for dataset, name in names.items():
+        pages[name] = _page(found, dataset, sentences.get(dataset, []), own[dataset], command)
+    if tables["quirks"]:
+        pages["quirks"] = _joined("What quirks of the released codes are worth", tables["quirks"], found, command)
+    if (settings := settings_table(found)) is not None:
+        pages["settings"] = _joined("Settings of the main table", [settings], found, command)
+    return pages
+
+
+def _tables(found: Collected, command: str) -> dict[str, list[Table]]:
+    tables: dict[str, list[Table]] = {"here": [], "quirks": []}
+    for name in sorted(found.documents, key=lambda name: EXPERIMENTS[name].page_place):
+        tables[APART.get(name, "here")] += found.documents[name].tables()
+    if found.main is None:
+        tables["here"] += [table for result in plain_results(found, command) for table in result.tables()]
+    return tables
+
+
+def _start(
+    found: Collected,
+    names: Mapping[str, str],
+    sentences: Mapping[str, Sequence[str]],
+    tables: Sequence[Table],
+    command: str,
+) -> str:
+    lines = ["# Results", ""]
+    for dataset, name in names.items():
+        lines += [f"## [{in_markdown(dataset)}]({name}.md)", "", *_short(found, dataset, sentences.get(dataset, []))]
+    for table in tables:
+        lines += [table.markdown(), ""]
+    return "\n".join([*lines, *_origin(found, command)])
+
+
+def _short(found: Collected, dataset: str, sentences: Sequence[str]) -> list[str]:
+    """The figure and three sentences."""
+    return [*_figure(found, dataset), *(f"- {in_markdown(sentence)}" for sentence in sentences[:3]), ""]
+
+
+def _page(found: Collected, dataset: str, sentences: Sequence[str], tables: Sequence[Table], command: str) -> str:
+    lines = [f"# {in_markdown(dataset)}", "", *_short(found, dataset, sentences)]
+    if sentences[3:]:
+        lines += ["## More findings", "", *(f"- {in_markdown(sentence)}" for sentence in sentences[3:]), ""]
+    lines += ["## Tables", ""]
+    for table in tables:
+        lines += [table.markdown(), ""]
+    return "\n".join([*lines, *_origin(found, command)])
+
+
+def _figure(found: Collected, dataset: str) -> list[str]:
+    if found.main is None or dataset not in found.main.by_dataset:
+        return []
+    name = slug(f"overview-{dataset}")
+    return [f"![{in_markdown(dataset)}: every method beside popularity](../figures/{name}.svg)", ""]
+
+
+def settings_table(found: Collected) -> Table | None:
+    """Where the settings of every row of the main table come from."""
+    if found.main is None:
+        return None
+    lines = [
+        [Entry(f"{row.dataset}: {row.label}"), Entry(str(row.rounds), row.rounds), Entry(row.about), Entry(row.heading)]
+        for row in found.main.rows
+    ]
+    columns = ["row", "rounds", "settings", "how they were found"]
+    return Table("settings", "Settings of every row", columns, lines, command=found.main.command)
+
+
+def _joined(title: str, tables: Sequence[Table], found: Collected, command: str) -> str:
+    return "\n".join([f"# {title}", "", *(f"{table.markdown()}\n" for table in tables), *_origin(found, command)])
+
+
+def _origin(found: Collected, command: str) -> list[str]:
+    """The footnote: what made the page, and of which commits."""
+    commits = ", ".join(sorted({str(record.run["commit"] or "installed")[:10] for record in found.finished}))
+    made = f"Generated by {markdown_code(command)} from runs of commit {in_markdown(commits)}."
+    return ["", "---", "", f"<small>{made}</small>", ""]

@@ -1,0 +1,65 @@
+"""One table or one figure for a paper, pages for a site, and who gains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedrecgel.cli.main import main
+from fedrecgel.display.chart import Difference, Differences
+from fedrecgel.report.people import thirds
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_a_table_to_paste(results: Path, capsys: Capture) -> None:
+    words = ["report", str(results), "--latex", "--methods", "popularity,fedmf", "--columns", "NDCG@10,HR@5"]
+    assert main([*words, "--caption", "50% & more"]) == 0
+    text = capsys.readouterr().out
+    lines = text.splitlines()
+    assert r"\caption{50\% \& more}" in lines
+    assert r"Method & NDCG@10 & HR@5 \\" in lines
+    assert [line.partition(" &")[0] for line in lines if line.startswith(("popularity", "fedmf"))] == [
+        "popularity",
+        "fedmf",
+    ]
+    assert text.count(r"\textbf{") >= 2
+    assert r"\toprule" in lines
+    assert lines.count(r"\begin{tabular}{lrr}") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--latex", "--columns", "HR@11"], "Did you mean 'HR@10'"),
+        (["--latex", "--methods", "fedmff"], "Did you mean 'fedmf'"),
+        (["--figure", "overview-shop"], "Did you mean 'overview-shop.csv'"),
+        (["--figure", "overview-shop.csv", "-o", "a.doc"], "ends in .png"),
+    ],
+)
+def test_wrong_choices_get_the_nearest(results: Path, capsys: Capture, words: list[str], reason: str) -> None:
+    assert main(["report", str(results), *words]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_one_figure(results: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    target = tmp_path / "one.pdf"
+    assert main(["report", str(results), "--figure", "overview-shop.csv", "-o", str(target)]) == 0
+    assert target.read_bytes().startswith(b"%PDF")
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_one_wide_interval_does_not_dwarf_the_others() -> None:
+    lines = [Difference(str(n), n, n - 1.0, n + 1.0, 0, []) for n in range(4)]
+    wide = Difference("wide", 1.0, -100.0, 102.0, 0, [])
+    low, high = Differences("", "", "", "", {"HR@10": [*lines, wide]}).ranges["HR@10"]
+    assert -3 < low < -1
+    assert 4 < high < 6
+
+
+def test_thirds_of_users() -> None:
+    found = thirds([1, 1, 2, 3, 4, 9], ("short", "middle", "long"))
+    assert found.names == ("short, up to 1", "middle, up to 3", "long, more")
+    assert [part.sum() for part in found.parts] == [2, 2, 2]
