@@ -122,7 +122,7 @@ def _overview(report: Report, body: str) -> str:
 
 def _dataset_page(report: Report, dataset: str, body: str) -> str:
     title = TITLES.get(dataset, dataset)
-    figure = f"![{title}: every method, NDCG@10 with intervals](../assets/results/{dataset}.svg)"
+    figure = f"![{title}: every method beside popularity, with intervals](../assets/results/{dataset}.svg)"
     return (
         f"# {title}\n\n{figure}\n\n{report.findings.get(dataset, '')}\n\n"
         "Quirks of published codes are on [a page of their own](quirks.md), and so is where the "
