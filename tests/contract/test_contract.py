@@ -14,10 +14,15 @@ def settings_of(name: str) -> dict[str, Any]:
     return dict(METHODS[name].contract)
 
 
+PERSONAL = {"fedrap", "gpfedrec"}
+"""What these learn is in personal tables of items, which newcomers have not: 15 of 20 are told apart, elsewhere all."""
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_contract(name: str) -> None:
     kind = METHODS[name]
-    check_method(kind(**settings_of(name)), learns=kind.kind != "reference")
+    newcomers = 0.6 if name in PERSONAL else 0.9
+    check_method(kind(**settings_of(name)), learns=kind.kind != "reference", newcomers=newcomers)
 
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
