@@ -48,6 +48,7 @@ def write_report(root: Path, page: Path, command: str, *, figures: bool = True) 
             raise RunFolderError(
                 f"'{page.parent / name}' should be a folder. Found a link; remove it or choose another -o."
             )
+    found: Collected
     with opened(root) as found:
         return _write(found, page, command, figures)
 
