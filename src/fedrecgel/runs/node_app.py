@@ -1,6 +1,6 @@
-"""The app of a node, and the process below a node that runs it for one message.
+"""The app of a node, and the process below a node that answers messages with it.
 
-`engine/flower/processes.py: node_environment` puts it in the place of Flower's own commands.
+`engine/flower/processes.py: node_environment` puts it in the place of Flower's own.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import os
 import signal
 import sys
 
-from fedrecgel.engine.flower.apps import answer_one_message, client_app
+from fedrecgel.engine.flower.apps import client_app
 from fedrecgel.engine.flower.processes import die_with_parent
+from fedrecgel.engine.flower.supernode import answer_messages
 from fedrecgel.runs.flower import work_of
 from fedrecgel.runs.policy import read_policy
 
@@ -18,6 +19,6 @@ app = client_app(work_of, read_policy)
 
 if __name__ == "__main__":
     die_with_parent(signal.SIGKILL)  # files are written atomically, so any moment will do
-    if sys.argv[sys.argv.index("--parent-pid") + 1] != str(os.getppid()):
+    if "--parent-pid" in sys.argv and sys.argv[sys.argv.index("--parent-pid") + 1] != str(os.getppid()):
         raise SystemExit("The node is gone.")  # it ended while this process began
-    answer_one_message(app)
+    answer_messages(app)

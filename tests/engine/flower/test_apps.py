@@ -28,15 +28,16 @@ from fedrecgel.channels.registry import CHANNELS
 from fedrecgel.engine.flower import apps
 from fedrecgel.engine.flower.apps import (
     GridCourier,
-    check_bundle,
     client_app,
     fingerprint,
     from_records,
+    in_common,
     server_app,
     to_records,
 )
 from fedrecgel.engine.flower.shard import write_shards
 from fedrecgel.engine.flower.superlink import app_files
+from fedrecgel.engine.flower.supernode import check_bundle
 from fedrecgel.engine.flower.wire import Courier, Letter, Lost
 from fedrecgel.errors import PolicyError
 from fedrecgel.runs.flower import serve, work_of
@@ -108,9 +109,13 @@ class LoopGrid(Grid):
         {"each/items": torch.randn(2, 3).bfloat16(), "none": torch.zeros(0).bfloat16()},
     ],
 )
-def test_a_letter_arrives_as_it_was_sent(tensors: dict[str, torch.Tensor]) -> None:
+@pytest.mark.parametrize("small", [0, 1 << 20])
+def test_a_letter_arrives_as_it_was_sent(
+    tensors: dict[str, torch.Tensor], small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apps, "SMALL_BYTES", small)
     letter = Letter({"round": 3, "text": "ü", "list": [1, None, 2.5]}, tensors)
-    again = from_records(to_records(letter))
+    again = from_records(to_records(letter, common={"ids", "big"}))
     assert again.about == letter.about
     assert again.tensors.keys() == tensors.keys()
     for name, value in tensors.items():
@@ -164,6 +169,13 @@ def test_flowers_own_grid_carries_letters() -> None:
     assert torch.equal(found.tensors["a"], letter.tensors["a"])
 
 
+@pytest.fixture
+def as_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As large letters travel."""
+    monkeypatch.setattr(apps, "SMALL_BYTES", 0)
+
+
+@pytest.mark.usefixtures("as_arrays")
 @pytest.mark.parametrize("change", [_missing, _rubbish])
 def test_an_answer_that_flower_cannot_unpack_is_lost(change: Change) -> None:
     found, _ = pulled(Letter({}, {"a": torch.randn(30)}), change)
@@ -179,6 +191,16 @@ def test_an_answer_that_is_too_long_is_lost_before_it_is_decoded() -> None:
     assert isinstance(pulled(long, most_bytes=7 << 20)[0], Letter)
 
 
+def test_an_answer_that_holds_no_tensors_is_lost() -> None:
+    def spoil(kind: str, content: bytes) -> bytes:
+        return content.replace(b"F32", b"F99")
+
+    found, _ = pulled(Letter({}, {"a": torch.randn(30)}), spoil)
+    assert isinstance(found, Lost)
+    assert "cannot be read" in found.reason
+
+
+@pytest.mark.usefixtures("as_arrays")
 def test_an_answer_that_unfolds_is_lost_before_it_does() -> None:
     found, runtime = pulled(Letter({}, {"a": torch.zeros(2000)}), _repeated)
     assert isinstance(found, Lost)
@@ -196,9 +218,18 @@ def test_a_node_answers_for_nobody_else() -> None:
 
 def test_a_simulations_answers_are_capped_too() -> None:
     records = to_records(Letter({"long": "x" * 600}, {"a": torch.zeros(100)}))
-    assert from_records(records, 1200 + 128).tensors["a"].shape == (100,)
-    with pytest.raises(ValueError, match="may have 1100"):
-        from_records(records, 1100)
+    assert from_records(records, 1200).tensors["a"].shape == (100,)
+    with pytest.raises(ValueError, match="may have 1000"):
+        from_records(records, 1000)
+
+
+def test_what_letters_have_in_common_is_kept_once() -> None:
+    table = torch.randn(5)
+    letters = [Letter({}, {"shared/items": table, "ids": torch.tensor([number])}) for number in range(3)]
+    assert in_common(letters) == {"shared/items"}
+    records = [to_records(one, in_common(letters)) for one in letters]
+    assert len({one["common"].object_id for one in records}) == 1
+    assert len({one["own"].object_id for one in records}) == 3
 
 
 def test_a_fingerprint_is_the_one_that_ssh_prints(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@
     asking.py     letters to nodes, and which answers count
     engine.py     FlowerEngine: the server's side of a round
     scales.py     what an answer weighs, before Flower unpacks it
+    waits.py      where Flower waits, and for how long
+    supernode.py  Flower's processes on a node: they run the installed app, start warm, wait less
     apps.py       letters as messages, ClientApp, ServerApp; the only file that imports flwr
     processes.py  Flower's commands as processes of ours
     superlink.py  a SuperLink for a simulation, and submitting to it or to a running one

@@ -1,6 +1,6 @@
 """The two ends of a run under Flower: letters as messages, a courier over the grid, ClientApp and ServerApp.
 
-A node runs its own installed ClientApp, whatever bundle of code the server sends along.
+A node runs its own installed ClientApp, whatever bundle of code the server sends along: see supernode.py.
 """
 
 from __future__ import annotations
@@ -8,31 +8,30 @@ from __future__ import annotations
 import json
 import logging
 import time
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from hashlib import sha256
-from importlib import import_module
-from io import BytesIO
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import numpy as np
-import torch
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
+from safetensors.torch import load, save
+from torch import Tensor
 
 from fedrecgel.engine.flower.node import Node, Work
 from fedrecgel.engine.flower.peers import fingerprint as fingerprint_of
 from fedrecgel.engine.flower.peers import hash_of
 from fedrecgel.engine.flower.policy import Policy
 from fedrecgel.engine.flower.scales import Scales
-from fedrecgel.engine.flower.superlink import FAILED, app_files
+from fedrecgel.engine.flower.superlink import FAILED
+from fedrecgel.engine.flower.waits import Eager, fetch_sooner
 from fedrecgel.engine.flower.wire import Courier, Letter, Lost, shortened
-from fedrecgel.errors import FedrecgelError, PolicyError, RunError
+from fedrecgel.errors import FedrecgelError, PolicyError
+from fedrecgel.tensors import Tensors
 
 TYPES = {
     "hello": "query",
@@ -44,25 +43,32 @@ TYPES = {
     "unmask": "query.unmask",
 }
 """The message type that carries each kind of letter."""
-POLL_SECONDS = 0.2
-BFLOAT16 = ":bfloat16"
-BUNDLE_BYTES = 1 << 20
-"""More than any bundle of ours holds, unpacked."""
-MANIFEST = ".info/CONTENT"
-"""Flower's own list of what is in a bundle."""
+POLL_SECONDS = 1.0
+SMALL_BYTES = 4 << 20
+"""Less than the pieces into which Flower cuts arrays."""
 
 log = logging.getLogger("flwr")  # what this logger writes is kept with the run
 
 
-def to_records(letter: Letter) -> RecordDict:
-    """A letter as the content of a message."""
-    arrays = {}
-    for name, value in letter.tensors.items():
-        plain = value.detach().cpu().contiguous()
-        if plain.dtype == torch.bfloat16:  # numpy has no such type: its bits travel
-            name, plain = name + BFLOAT16, plain.view(torch.int16)
-        arrays[name] = Array(plain.numpy())
-    return RecordDict({"about": ConfigRecord({"json": json.dumps(letter.about)}), "tensors": ArrayRecord(arrays)})
+def to_records(letter: Letter, common: Collection[str] = ()) -> RecordDict:
+    """A letter as the content of a message.
+
+    Flower makes an object of every array, and several requests of every object. So all tensors travel as one record,
+    or as two: what a letter has in common with those to other nodes, which Flower then keeps once, and what not.
+    """
+    parts = {
+        "common": {name: value for name, value in letter.tensors.items() if name in common},
+        "own": {name: value for name, value in letter.tensors.items() if name not in common},
+    }
+    records = {part: _record(packed(tensors)) for part, tensors in parts.items() if tensors}
+    return RecordDict({"about": ConfigRecord({"json": json.dumps(letter.about)}), **records})
+
+
+def _record(content: bytes) -> ConfigRecord | ArrayRecord:
+    """Bytes as one object if that is small, else as an array, which Flower cuts into pieces."""
+    if len(content) <= SMALL_BYTES:
+        return ConfigRecord({"bytes": content})
+    return ArrayRecord({"bytes": Array(np.frombuffer(content, np.uint8))})
 
 
 def from_records(content: RecordDict, most_bytes: int | None = None) -> Letter:
@@ -71,26 +77,37 @@ def from_records(content: RecordDict, most_bytes: int | None = None) -> Letter:
     Raises:
         ValueError: the content is no letter, or longer than it may be.
     """
-    text, arrays = str(content.config_records["about"]["json"]), content.array_records["tensors"]
-    n_bytes = len(text) + sum(len(name) + len(array.data) for name, array in arrays.items())
+    text = str(content.config_records["about"]["json"])
+    small = [cast(bytes, record["bytes"]) for name, record in content.config_records.items() if name != "about"]
+    arrays = [record["bytes"] for record in content.array_records.values()]
+    n_bytes = len(text) + sum(map(len, small)) + sum(len(array.data) for array in arrays)
     if most_bytes is not None and n_bytes > most_bytes:
         raise ValueError(f"it has {n_bytes} bytes and may have {most_bytes}")
     about = json.loads(text)
     if not isinstance(about, dict):
         raise TypeError("a letter is about something")
-    tensors = {}
-    for name, array in arrays.items():
-        value = torch.from_numpy(np.array(array.numpy()))
-        if name.endswith(BFLOAT16):
-            value = value.view(torch.bfloat16)
-        tensors[name.removesuffix(BFLOAT16)] = value
+    tensors: dict[str, Tensor] = {}
+    for part in [*small, *(array.numpy().tobytes() for array in arrays)]:
+        tensors |= load(part)
     return Letter(about, tensors)
+
+
+def packed(tensors: Tensors) -> bytes:
+    """Tensors as the bytes of a safetensors file."""
+    return save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+
+
+def in_common(letters: Collection[Letter]) -> set[str]:
+    """Names of the tensors that all these letters share, as the same object."""
+    first, *others = letters
+    return {name for name, value in first.tensors.items() if all(one.tensors.get(name) is value for one in others)}
 
 
 class GridCourier:
     """Carries letters through Flower's grid."""
 
     def __init__(self, grid: Grid) -> None:
+        fetch_sooner()
         self._grid = grid
         client = getattr(grid, "_runtime_client", None)  # a simulation has none: its messages are in this process
         self._scales = None if client is None else Scales(client)
@@ -104,10 +121,11 @@ class GridCourier:
 
     def exchange(self, kind: str, letters: Mapping[int, Letter], seconds: float) -> Iterator[tuple[int, Letter | Lost]]:
         """Send all, then hand over answers until none is missing or the time is up."""
-        deadline = time.monotonic() + seconds
+        deadline, eager = time.monotonic() + seconds, Eager()
         waiting: dict[str, int] = {}
+        common = in_common(letters.values()) if letters else set()
         for node, letter in letters.items():  # one at a time: a message holds a copy of all that is broadcast
-            message = Message(to_records(letter), dst_node_id=node, message_type=TYPES[kind], ttl=seconds)
+            message = Message(to_records(letter, common), dst_node_id=node, message_type=TYPES[kind], ttl=seconds)
             for message_id in self._grid.push_messages([message]):
                 waiting[message_id] = node
         while waiting and time.monotonic() < deadline:
@@ -117,7 +135,7 @@ class GridCourier:
                 if answer is not None:
                     yield waiting.pop(asked), answer
             if waiting:
-                time.sleep(POLL_SECONDS)
+                eager.sleep(POLL_SECONDS)
         for node in waiting.values():
             yield node, Lost(f"no answer within {seconds:g} s")
 
@@ -211,57 +229,6 @@ def _shard_of(context: Context) -> Path:
     if own:
         return Path(str(own))
     return Path(str(context.run_config["shards"])) / f"node-{context.node_config['partition-id']}"
-
-
-def answer_one_message(app: ClientApp) -> None:
-    """The process Flower starts on a node for a message, which runs this app instead of the bundle's.
-
-    Flower would unpack the bundle that came from the server and import it, with the rights of the node.
-
-    Raises:
-        RunError: this version of Flower does that in another way than those that were tested.
-    """
-    task = import_module("flwr.supernode.runtime.run_clientapp")
-    ours = {
-        "install_from_fab": lambda content, **_: check_bundle(content),
-        "get_load_client_app_fn": lambda **_: lambda *_: app,
-    }
-    for name, function in ours.items():
-        if not hasattr(task, name):
-            raise RunError(f"A node cannot tell how this version of Flower loads apps: '{name}' is gone. Take 1.41.")
-        setattr(task, name, function)
-    import_module("flwr.supernode.cli").flwr_clientapp()
-
-
-def check_bundle(content: bytes) -> None:
-    """Refuse a bundle that is not the one this package makes; it is compared, never unpacked to disk.
-
-    Raises:
-        PolicyError: it is another one.
-    """
-    known, found = _hash({name: text.encode() for name, text in app_files().items()}), bundle_hash(content)
-    if found != known:
-        log.warning("Refused a run whose app is not this package's: SHA-256 %s, not %s", found, known)
-        raise PolicyError(
-            f"A server should send the app that fedrecgel makes, SHA-256 {known}. Found {found}. Install the same "
-            f"version on both sides; nothing of it was run."
-        )
-
-
-def bundle_hash(content: bytes) -> str:
-    """SHA-256 of the files in a bundle: how they are compressed depends on the machine."""
-    try:
-        with zipfile.ZipFile(BytesIO(content)) as bundle:
-            if sum(part.file_size for part in bundle.infolist()) > BUNDLE_BYTES:
-                return "of something larger"
-            return _hash({name: bundle.read(name) for name in bundle.namelist() if name != MANIFEST})
-    except Exception:  # whatever a hostile archive makes the reader raise
-        return "of something unreadable"
-
-
-def _hash(files: Mapping[str, bytes]) -> str:
-    hashes = sorted([name, sha256(content).hexdigest()] for name, content in files.items())
-    return sha256(json.dumps(hashes).encode()).hexdigest()
 
 
 def server_app(serve: Callable[[Courier, Mapping[str, Any]], None]) -> ServerApp:

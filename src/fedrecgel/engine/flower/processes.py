@@ -30,9 +30,7 @@ QUIET = {
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
 STARTER = "flower-superexec"
-"""Flower's process below a node that starts another for every message."""
-ANSWERERS = ("flwr-clientapp", "flwr-agentapp", "flwr-connector", "flwr-model", "flwr-serverapp", "flwr-simulation")
-"""The commands it knows; a server chooses which, and the first two run code that the server sent."""
+"""Flower's process below a node that has another started for every message."""
 REFUSED = "Failed to activate SuperNode"
 """What a SuperNode says when the SuperLink does not take it."""
 RETRY_SECONDS = 5.0
@@ -59,27 +57,19 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def node_environment(home: Path) -> dict[str, str]:
-    """The same for a node, whose processes find commands of ours in the place of Flower's.
+    """The same for a node, which finds a command of ours where it looks for Flower's that starts apps.
 
-    Flower's own run whatever code the server sends, and outlive a killed node where nobody collects ended processes.
-    Ours run the installed app and end with their parent.
+    Flower's own runs whatever code the server sends, imports torch for every message, and outlives a killed node where
+    nobody collects ended processes.
     """
     place = home / "bin"
     place.mkdir(parents=True, exist_ok=True)
-    begin = f"from {__name__} import become; become({program(STARTER)!r})"
-    words = {STARTER: ["-c", begin]} | {name: ["-m", "fedrecgel.runs.node_app"] for name in ANSWERERS}
-    for name, chosen in words.items():  # -P: the folder that a node is started in is no place to import from
-        script = f'#!/bin/sh\nexec {shlex.join([sys.executable, "-P", *chosen])} "$@"\n'
-        (place / name).write_text(script, encoding="utf-8")
-        (place / name).chmod(0o755)
+    # -P: the folder that a node is started in is no place to import from
+    script = f'#!/bin/sh\nexec {shlex.join([sys.executable, "-P", "-m", "fedrecgel.runs.node_app"])} "$@"\n'
+    (place / STARTER).write_text(script, encoding="utf-8")
+    (place / STARTER).chmod(0o755)
     found = environment(home)
     return {**found, "PATH": os.pathsep.join([str(place.resolve()), found["PATH"]])}
-
-
-def become(command: str) -> None:
-    """Go on as one of Flower's commands, which then ends with its parent."""
-    die_with_parent(signal.SIGKILL)
-    os.execv(command, [command, *sys.argv[1:]])
 
 
 def node_command(
@@ -95,7 +85,9 @@ def node_command(
     """The command that starts a SuperNode for a shard; without a certificate the connection is not encrypted."""
     named = {"shard": shard, "policy": policy, "key": key}
     own = " ".join(f'{name}="{path.resolve()}"' for name, path in named.items() if path is not None)
-    words = [program("flower-supernode"), "--superlink", superlink, "--host", "127.0.0.1"]
+    program("flower-supernode")  # says what to install where there is none
+    words = [sys.executable, "-P", "-c", "from fedrecgel.engine.flower.supernode import run_supernode; run_supernode()"]
+    words += ["--superlink", superlink, "--host", "127.0.0.1"]
     words += ["--port", str(port or free_port()), "--node-config", own]
     words += ["--insecure"] if certificate is None else ["--root-certificates", str(certificate)]
     words += [] if key is None else ["--auth-supernode-private-key", str(key)]
