@@ -79,8 +79,8 @@ def _type(hint: Any) -> str:
         return f"list of {_type(get_args(hint)[0])}"
     if get_origin(hint) is dict:
         return f"table of {_type(get_args(hint)[1])}"
-    if type(None) in get_args(hint):
-        return " or ".join(_type(part) for part in get_args(hint) if part is not type(None))
+    if parts := [part for part in get_args(hint) if part is not type(None)]:
+        return " or ".join(map(_type, parts))
     return {str: "text", int: "integer", float: "number", bool: "`true`, `false`"}[hint]
 
 

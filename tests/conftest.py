@@ -8,6 +8,7 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: idle threads must not spin
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tensors in tests are tiny
+os.environ.setdefault("FEDRECGEL_ACCELERATE", "false")  # numbers must not depend on what this machine has compiled
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job, whose children would not hear Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -59,7 +59,7 @@ def examine() -> dict[str, Any]:
     have = {s.folder + "/" + s.file for s in SOURCES.values() if folder and (Path(folder) / s.folder / s.file).exists()}
     return {
         "versions": {name: _version(name) for name in (*PACKAGES, *OPTIONAL)},
-        "compiler": compiler() or "none: local.accelerate has no effect",
+        "compiler": compiler() or "none: local.accelerate = 'auto' goes without",
         "commit": source_commit(),
         "python": platform.python_version(),
         "system": platform.platform(),

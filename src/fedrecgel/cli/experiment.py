@@ -13,6 +13,7 @@ from fedrecgel.cli.console import Console, describe_plan, duration, probed_plan
 from fedrecgel.data.load import NAMES
 from fedrecgel.errors import ConfigError, RunFolderError
 from fedrecgel.methods import METHODS, find_method
+from fedrecgel.runs.acceleration import prepare
 from fedrecgel.runs.config import parse_assignment
 from fedrecgel.runs.shipped import shipped_configs
 from fedrecgel.studies import EXPERIMENTS
@@ -128,6 +129,7 @@ def run_experiment(args: Namespace) -> int:
 
 def _run_missing(experiment: Experiment, plan: Plan, args: Namespace, console: Console) -> bool:
     """Train and measure what is not there yet; whether the user stopped it."""
+    prepare(job.config for job in plan.missing)
     with stop_on_interrupt(console.say) as stop:
         carry_out(plan, args.jobs, stop, console.watch, keep_models=args.keep_models)
         measurements = experiment.measurements(plan.root)

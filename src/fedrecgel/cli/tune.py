@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from fedrecgel.cli.common import INTERRUPTED, add_columns_option, add_set_option, assignments_of, writable
 from fedrecgel.errors import ConfigError
+from fedrecgel.runs.acceleration import prepare
 from fedrecgel.runs.config import Config
 from fedrecgel.runs.progress import describe_loss
 from fedrecgel.runs.reference import WITHHELD, has_reference
@@ -81,6 +82,7 @@ def run_tune(args: Namespace) -> int:
     if done:
         _say(f"{len(done)} trials are on record in {folder.path}")
     split = load_split(config)
+    prepare([config])
     progress = TrialProgress(config, args.trials)
     try:
         for trial in search(config, space, split, folder, trials=args.trials, jobs=args.jobs, watch=progress.watch):

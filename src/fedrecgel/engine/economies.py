@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from fedrecgel.channels.base import Channel, Plain
 from fedrecgel.methods.base import Method
 from fedrecgel.methods.cofedrec import CoFedRec
 from fedrecgel.methods.fedmf import FedMF
@@ -19,21 +20,24 @@ from fedrecgel.methods.fedncf_weights import FedNCFWeights
 from fedrecgel.methods.fedrecgel import FedRecGEL
 from fedrecgel.methods.gpfedrec import GPFedRec
 from fedrecgel.methods.spectra import Spectra
-from fedrecgel.models.kernels import contrast, factors, guides
+from fedrecgel.models.kernels import contrast, factors, guides, neumf
+from fedrecgel.models.kernels.compiler import Recipe, library, usable
 from fedrecgel.models.neumf import NeuMF
 
 
 @singledispatch
-def has_kernel(method: Method) -> bool:
-    """Whether a compiled back end serves this method here, behind a channel that only adds uploads up."""
-    return False
+def kernel_of(method: Method) -> Recipe | None:
+    """The compiled back end that serves this method, behind a channel that only adds uploads up; None without one."""
+    return None
 
 
-@has_kernel.register
-def _(method: FedNCF) -> bool:
+@kernel_of.register
+def _(method: FedNCF) -> Recipe | None:
     """NeuMF's kernel sums over clients, so all must weigh the same; a class of somebody else may read them apart."""
-    model, ours = method.backbone, type(method) in (FedNCF, FedRecGEL)
-    return ours and _joint(method) and type(model) is NeuMF and model.kernel is not None
+    model = method.backbone
+    if type(method) not in (FedNCF, FedRecGEL) or not _joint(method) or type(model) is not NeuMF:
+        return None
+    return neumf.recipe(model.gmf_dim, model.mlp_dim, model.hidden)
 
 
 def _joint(method: FedNCF) -> bool:
@@ -42,20 +46,31 @@ def _joint(method: FedNCF) -> bool:
     return method.weighting == "uniform" and getattr(method, "order", "joint") == "joint" and one_ball
 
 
-@has_kernel.register
-def _(method: FedMF) -> bool:
+@kernel_of.register
+def _(method: FedMF) -> Recipe | None:
     walks = method.updates == "each" and method.catalogue == 0
-    return type(method) is FedMF and walks and factors.available(method.dim)
+    return factors.recipe(method.dim) if type(method) is FedMF and walks else None
 
 
-@has_kernel.register
-def _(method: CoFedRec) -> bool:
-    return type(method) is CoFedRec and method.reg > 0 and contrast.available(method.dim, method.temperature)
+@kernel_of.register
+def _(method: CoFedRec) -> Recipe | None:
+    contrasts = type(method) is CoFedRec and method.reg > 0
+    return contrast.recipe(method.dim, method.temperature) if contrasts else None
 
 
-@has_kernel.register
-def _(method: GPFedRec) -> bool:
-    return type(method) is GPFedRec and guides.available(method.dim)
+@kernel_of.register
+def _(method: GPFedRec) -> Recipe | None:
+    return guides.recipe(method.dim) if type(method) is GPFedRec else None
+
+
+def has_kernel(method: Method) -> bool:
+    """Whether that is there, compiled if need be."""
+    return library(kernel_of(method)) is not None
+
+
+def kernel_for(method: Method, channel: Channel, dtype: torch.dtype, device: torch.device) -> Recipe | None:
+    """The same for a run: what a kernel has summed can be neither masked nor encrypted one by one."""
+    return kernel_of(method) if type(channel) is Plain and usable(dtype, device) else None
 
 
 PRODUCT_SCORES = 1 << 22

@@ -8,31 +8,31 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from msgspec import Meta
 from torch import Tensor
 
-from fedrecgel.channels.base import Channel, Plain, RoundSetup
+from fedrecgel.channels.base import Channel, RoundSetup
 from fedrecgel.channels.sums import LOSS
 from fedrecgel.data.federation import Examples, Federation
 from fedrecgel.draws import Draws
 from fedrecgel.engine.base import Measured, Trained, measured
 from fedrecgel.engine.chunks import Chunk, blocks_of, chunks_of
-from fedrecgel.engine.economies import footprint, has_kernel, scores_at_once
+from fedrecgel.engine.economies import footprint, kernel_for, scores_at_once
 from fedrecgel.engine.gate import GateSettings, check_declared, form_of, nobodys_upload, sift
 from fedrecgel.engine.ranking import Ranking
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.engine.uplink import Simulated, Uplink
 from fedrecgel.engine.workers import Workers, one_thread
-from fedrecgel.errors import RunError
+from fedrecgel.errors import ConfigError, RunError
 from fedrecgel.evaluation.coverage import Coverage, Shown
 from fedrecgel.evaluation.ranking import Ranks, TieRule
 from fedrecgel.methods.base import Method
 from fedrecgel.methods.messages import ClientResult, Download, Problem, Server, Upload
 from fedrecgel.models.kernels import allow_kernels
-from fedrecgel.models.kernels.compiler import usable
+from fedrecgel.models.kernels.compiler import compiler, library
 from fedrecgel.tables import State
 from fedrecgel.tensors import Ids, n_bytes, release
 
@@ -46,8 +46,9 @@ class LocalSettings:
 
     workers: Annotated[int, Meta(ge=0)] = 0
     """Threads that train and score chunks at the same time; 0 takes all cores. Any number gives the same bits."""
-    accelerate: bool = False
-    """Train through a native kernel where there is one: needs a C++ compiler, agrees to rounding."""
+    accelerate: bool | Literal["auto"] = "auto"
+    """Train through a compiled kernel where there is one; it agrees to rounding. true needs a C++ compiler, false takes
+    none; "auto" takes one that is built already, builds it for long runs, and config.toml records what it chose."""
     chunk_examples: Annotated[int, Meta(ge=1)] = 3072
     """Padded examples trained together: small enough for the cache, large enough to batch."""
     chunk_scores: Annotated[int, Meta(ge=1)] = 8192
@@ -71,10 +72,14 @@ class LocalEngine:
         self.settings, self.gate = settings or LocalSettings(), gate or GateSettings()
         if method.samples_negatives:
             federation.check_negatives()
-        # What a kernel has summed can be neither masked nor encrypted one by one.
-        fits = type(channel) is Plain and usable(federation.dtype, federation.device)
-        self.accelerated = self.settings.accelerate and fits and has_kernel(method)
+        kernel = kernel_for(method, channel, federation.dtype, federation.device)
+        self.accelerated = self.settings.accelerate is True and kernel is not None
         """Whether compiled back ends of models are in use: decided here and nowhere else."""
+        if self.accelerated and library(kernel) is None:
+            raise ConfigError(
+                f"local.accelerate = true needs a C++ compiler that can build {kernel.file if kernel else ''} "
+                f"(`CXX`, c++ or g++). Found {compiler() or 'none'}, and it could not be used. Take 'auto' or false."
+            )
         self.devices, self._inbound = channel.device(draws.own), channel.server()
         keep_freed_memory()
         self._workers = Workers(self.settings.workers)

@@ -136,7 +136,8 @@ def groups_of(root: Path, records: Iterable[Record]) -> list[Group]:
     for record in records:
         if record.status == "finished":
             accelerated = bool(record.run.get("accelerated"))
-            key = settings_fingerprint(record.config, CHANGE_NO_NUMBER | SEEDS, accelerated)
+            free = CHANGE_NO_NUMBER | SEEDS | {("local", "accelerate")}  # what was used counts, not what was asked for
+            key = settings_fingerprint(record.config, free, accelerated)
             found.setdefault(key, []).append(record)
     sets: dict[str, list[list[Record]]] = {}
     for same in found.values():

@@ -34,6 +34,7 @@ from fedrecgel.errors import ConfigError, PrivacyError, RunError, StorageError
 from fedrecgel.methods import method_label
 from fedrecgel.methods.base import Method
 from fedrecgel.methods.messages import Problem
+from fedrecgel.runs.acceleration import settle
 from fedrecgel.runs.allowed import allowed_rounds
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.folder import RunFolder
@@ -148,6 +149,7 @@ def train_on_flower(
     resume: bool = False,
     watch: Callable[[Line], None] = lambda line: None,
     should_stop: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda sentence: None,
 ) -> Result | None:
     """Submit a run, wait for it, and open its folder; None if the folder is on the server's machine only.
 
@@ -158,12 +160,14 @@ def train_on_flower(
         resume: continue from the folder's checkpoint.
         watch: called after every round.
         should_stop: asked again and again; when true, the run is stopped and Interrupted raised.
+        say: told what "auto" settings mean.
 
     Raises:
         RunError: the run failed, with the reason its server or node gave.
     """
     check_start(config, split)
     folder.claim_unfinished(config.to_dict(), resume=resume)
+    config = settle(config, split, folder, resume=resume, say=say)
     order: dict[str, str | bool] = {
         "config": json.dumps(config.to_dict()),
         "folder": str(folder.path.resolve()),

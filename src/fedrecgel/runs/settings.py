@@ -24,6 +24,8 @@ CHANGE_NO_NUMBER = frozenset({("checkpoint", "every"), ("data", "dir"), ("local"
 Where the run is that another continues counts for nothing, as `run.start_mark` tells which one it is.
 `local.accelerate` and the sizes of chunks are not among them: numbers agree to rounding only.
 """
+UNDECIDED = ("local", "accelerate", "auto")
+"""A setting that a run decides for itself when it begins."""
 FREE_TO_CHANGE = CHANGE_NO_NUMBER | {
     ("run", "rounds"),
     ("evaluation", "full_users"),
@@ -64,10 +66,13 @@ class _Sections:
 
 
 def settings_fingerprint(settings: Settings, free: Set[tuple[str, str]], *more: object) -> str:
-    """SHA-256 of all settings but the free ones, and of what else there is to tell apart."""
+    """SHA-256 of all settings but the free ones, and of what else there is to tell apart.
+
+    `local.accelerate = "auto"` counts as false, the default that it replaced: what it chose is told apart elsewhere.
+    """
     kept = {
         section: {
-            key: value
+            key: False if (section, key, value) == UNDECIDED else value
             for key, value in values.items()
             if (section, key) not in free and LATER.get((section, key), ...) != value
         }
@@ -99,7 +104,8 @@ def difference(
     for section in sorted({*theirs, *ours}):
         mine, other = ours.get(section, {}), theirs.get(section, {})
         for key in sorted({*mine, *other}, key=lambda key: (key != "name", key)):  # the name says most
-            if (section, key) not in free and mine.get(key) != other.get(key):
+            undecided = (section, key, mine.get(key)) == UNDECIDED
+            if (section, key) not in free and not undecided and mine.get(key) != other.get(key):
                 return f"{section}.{key}", other.get(key), mine.get(key)
     return None
 

@@ -20,6 +20,7 @@ from fedrecgel.data.whole import hold_nothing_out
 from fedrecgel.draws import Draws
 from fedrecgel.engine.base import Measured, measured
 from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
+from fedrecgel.engine.economies import kernel_for
 from fedrecgel.engine.local import LocalEngine
 from fedrecgel.engine.run import Round, run
 from fedrecgel.engine.store import ClientStore
@@ -30,6 +31,7 @@ from fedrecgel.evaluation.ranking import Ranks
 from fedrecgel.methods.base import Method
 from fedrecgel.methods.messages import Problem, Server
 from fedrecgel.models.kernels import with_kernels
+from fedrecgel.runs.acceleration import settle
 from fedrecgel.runs.allowed import allowed_rounds
 from fedrecgel.runs.config import Config, MethodSettings, check_device
 from fedrecgel.runs.continued import Continued, find_start
@@ -105,7 +107,9 @@ def train_config(
     config, start = find_start(config, start)
     if folder is not None:
         folder.claim_unfinished(config.to_dict(), resume=resume)
-    training = Training(config, split or load_split(config), folder, host, start, ranked)
+    split = split or load_split(config)
+    config = settle(config, split if host is None else None, folder, resume=resume, say=say)
+    training = Training(config, split, folder, host, start, ranked)
     for sentence in training.continued.sentences if training.continued else []:
         say(sentence)
     with folder.lock() if folder is not None else nullcontext():
@@ -154,6 +158,8 @@ class Training:
         check_channel(config.method.name, self.method, channel)
         self.engine, self.store, self.devices = self._host(config, self.method, channel, problem, split)
         self.accelerated = isinstance(self.engine, LocalEngine) and self.engine.accelerated
+        if config.run.engine == "flower" and config.flower.superlink is None and config.local.accelerate is True:
+            self.accelerated = kernel_for(self.method, channel, dtype, device) is not None  # the nodes insist on it
         server, self.continued = self.method.init_server(problem, self.draws), None
         if start is not None and isinstance(self.store, ClientStore):
             self.continued = Continued(start, str(config.run.start), self.method, problem, split, self.draws)

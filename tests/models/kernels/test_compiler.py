@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pooch
@@ -22,11 +25,16 @@ def test_a_file_that_others_can_write_is_refused(tmp_path: Path, folder: int, fi
     library.touch()
     place.chmod(0o700)
     library.chmod(0o600)
-    check_only_ours(library)
+    check_both(library)
     library.chmod(file)
     place.chmod(folder)
     with pytest.raises(PermissionError, match="should be writable by its owner only"):
-        check_only_ours(library)
+        check_both(library)
+
+
+def check_both(library: Path) -> None:
+    check_only_ours(library.parent)
+    check_only_ours(library)
 
 
 @pytest.mark.skipif(os.name == "posix" and os.geteuid() != 0, reason="only root can give files away")
@@ -43,6 +51,32 @@ def test_a_planted_library_is_not_loaded(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(pooch, "os_cache", lambda name: tmp_path)
     built = compile_cached(SOURCE, {})
     assert compile_cached(SOURCE, {}) == built
+    assert built.parent.stat().st_mode & 0o777 == 0o700
+    assert ctypes.CDLL(str(built)).answer() == 42
+    written, whole = built.stat().st_mtime_ns, built.read_bytes()
+    compile_cached(SOURCE, {})
+    assert built.stat().st_mtime_ns == written, "once is enough"
+    built.write_bytes(b"something else")
+    compile_cached(SOURCE, {})
+    assert built.read_bytes() == whole, "a file that is not the one it built is built again"
     built.chmod(0o666)  # as if somebody else had put it there
     with pytest.raises(PermissionError):
         compile_cached(SOURCE, {})
+
+
+BUILD = """
+import pathlib, sys, pooch
+pooch.os_cache = lambda name: pathlib.Path(sys.argv[1])
+from fedrecgel.models.kernels.compiler import compile_cached
+print(compile_cached(sys.argv[2], {}))
+"""
+
+
+@pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler at run time")
+def test_two_processes_build_one_library(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", BUILD, str(tmp_path), SOURCE]
+    both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    places = {process.communicate()[0].strip() for process in both}
+    (place,) = places
+    assert ctypes.CDLL(place).answer() == 42
+    assert {path.suffix for path in (tmp_path / "native").iterdir()} == {".so", ".sha256", ".lock"}

@@ -6,19 +6,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedrecgel.models.kernels.compiler import Library, library
+from fedrecgel.models.kernels.compiler import Recipe, library
 
 SMALLEST_TEMPERATURE = 0.025
 """Below it e^(-2/τ) is too small for single precision, which the kernel needs."""
 
 
-def _library(dim: int) -> Library | None:
-    return library("contrast.cpp", D=dim)
+def recipe(dim: int, temperature: float) -> Recipe | None:
+    """For vectors of this size; None where it is not exact enough at this temperature."""
+    return Recipe.of("contrast.cpp", D=dim) if temperature >= SMALLEST_TEMPERATURE else None
 
 
 def available(dim: int, temperature: float) -> bool:
-    """Whether it can be built here for vectors of this size, and is exact enough at this temperature."""
-    return temperature >= SMALLEST_TEMPERATURE and _library(dim) is not None
+    """Whether it can be built here."""
+    return library(recipe(dim, temperature)) is not None
 
 
 def contrast(
@@ -36,7 +37,7 @@ def contrast(
         RuntimeError: it is not available.
     """
     clients, n, dim = tables.shape
-    compiled = _library(dim)
+    compiled = library(recipe(dim, temperature))
     if compiled is None:
         raise RuntimeError("there is no compiled contrastive term here")
     loss, gradient = tables.new_empty(clients), torch.empty_like(tables, memory_format=torch.contiguous_format)
@@ -62,7 +63,7 @@ def descend(
         RuntimeError: it is not available.
     """
     clients, n, dim = tables.shape
-    compiled = _library(dim)
+    compiled = library(recipe(dim, temperature))
     if compiled is None:
         raise RuntimeError("there is no compiled contrastive term here")
     loss = tables.new_empty(clients)

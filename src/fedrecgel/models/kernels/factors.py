@@ -7,16 +7,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fedrecgel.models.kernels.compiler import Library, library, padded_size
+from fedrecgel.models.kernels.compiler import Recipe, library, padded_size
 
 
-def _library(dim: int) -> Library | None:
-    return library("factors.cpp", D=padded_size(dim))
+def recipe(dim: int) -> Recipe | None:
+    """For vectors of this size."""
+    return Recipe.of("factors.cpp", D=padded_size(dim))
 
 
 def available(dim: int) -> bool:
     """Whether it can be built here for vectors of this size."""
-    return _library(dim) is not None
+    return library(recipe(dim)) is not None
 
 
 def walk(
@@ -36,7 +37,7 @@ def walk(
         RuntimeError: it is not available.
     """
     dim = user.shape[1]
-    compiled, size = _library(dim), padded_size(dim)
+    compiled, size = library(recipe(dim)), padded_size(dim)
     if compiled is None:
         raise RuntimeError("there is no compiled walk here")
     user, rows = (pad(value, (0, size - dim)) for value in (user, rows))  # zeros stay zeros all the way

@@ -9,23 +9,24 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from fedrecgel.models.kernels.compiler import LANES, Library, library
+from fedrecgel.models.kernels.compiler import LANES, Recipe, library
 
 SUFFIX = {torch.float32: "full", torch.bfloat16: "half"}
 """Names of the functions by the precision in which guides are kept."""
 
 
-def _library(dim: int) -> Library | None:
-    return library("guides.cpp", D=dim)
+def recipe(dim: int) -> Recipe | None:
+    """For vectors of this size."""
+    return Recipe.of("guides.cpp", D=dim)
 
 
 def available(dim: int) -> bool:
     """Whether it can be built here for vectors of this size."""
-    return _library(dim) is not None
+    return library(recipe(dim)) is not None
 
 
 def _call(name: str, guides: Tensor, *arguments: object) -> None:
-    compiled = _library(guides.shape[2])
+    compiled = library(recipe(guides.shape[2]))
     if compiled is None:
         raise RuntimeError("there are no compiled guides here")
     compiled.call(f"{name}_{SUFFIX[guides.dtype]}", *arguments)  # type: ignore[arg-type]

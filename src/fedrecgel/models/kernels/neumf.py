@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from fedrecgel.models.gradients import Gradients, LocalLoss
-from fedrecgel.models.kernels.compiler import Library, library
+from fedrecgel.models.kernels.compiler import Library, Recipe, library
 from fedrecgel.numerics.optim import BETA1, BETA2, EPS
 from fedrecgel.tensors import Summed, Tensors
 
@@ -70,8 +70,13 @@ def _network(shared: Tensors) -> list[Tensor]:
     return [shared[name] for name in NETWORK]
 
 
-def kernel(gmf_dim: int, mlp_dim: int, hidden: tuple[int, int, int]) -> Kernel | None:
-    """The kernel for a model of these sizes; None if it cannot be built here."""
+def recipe(gmf_dim: int, mlp_dim: int, hidden: tuple[int, int, int]) -> Recipe | None:
+    """The kernel for a model of these sizes; None if there is none."""
     first, second, third = hidden
-    found = library("neumf.cpp", G=gmf_dim, M=mlp_dim, H1=first, H2=second, H3=third)
-    return None if found is None else Kernel(found, gmf_dim, mlp_dim, first)
+    return Recipe.of("neumf.cpp", G=gmf_dim, M=mlp_dim, H1=first, H2=second, H3=third)
+
+
+def kernel(gmf_dim: int, mlp_dim: int, hidden: tuple[int, int, int]) -> Kernel | None:
+    """The same, compiled; None if that fails here."""
+    found = library(recipe(gmf_dim, mlp_dim, hidden))
+    return None if found is None else Kernel(found, gmf_dim, mlp_dim, hidden[0])
