@@ -59,7 +59,7 @@ def run(args: Namespace) -> int:
             with warnings_as_sentences():
                 read_titles(args.titles, split.interactions.item_ids)  # before anything is trained
     local = partial(train_config, start=earlier, say=progress.say, ranked=CatalogueProgress(progress))
-    start = local if config.run.engine == "local" else train_on_flower
+    start = local if config.run.engine == "local" else partial(train_on_flower, say=progress.say)
     with _stop_on_interrupt(progress) as should_stop, progress, events or nullcontext():
         try:
             watch = _both(progress.watch, events.watch) if events else progress.watch
@@ -74,8 +74,8 @@ def run(args: Namespace) -> int:
     if result is None:
         progress.say(f"Finished. Results are on the server, in {folder.path.resolve()}")
         return 0
-    if config.local.accelerate and not result.summary["accelerated"]:
-        progress.say("local.accelerate had no effect: no kernel for these settings, or no C++ compiler was found.")
+    if config.local.accelerate is True and not result.summary["accelerated"]:
+        progress.say("local.accelerate had no effect: there is no kernel for these settings.")
     if not args.quiet:
         print(result_table(result))
         print(f"\nResults are in {folder.path}")

@@ -7,8 +7,8 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from fedrecgel.engine.flower.node import Work
 from fedrecgel.engine.flower.roster import Roster
 from fedrecgel.engine.flower.settings import FlowerSettings
 from fedrecgel.engine.flower.shard import blank_split, read_shard, rejoin, write_shards
+from fedrecgel.engine.flower.simulation import simulate
 from fedrecgel.engine.flower.superlink import Connection, connected
 from fedrecgel.engine.flower.wire import Courier
 from fedrecgel.engine.store import ClientStore
@@ -39,6 +40,7 @@ from fedrecgel.runs.allowed import allowed_rounds
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.host import Host
+from fedrecgel.runs.policy import read_policy
 from fedrecgel.runs.result import Result, open_run
 from fedrecgel.runs.settings import FREE_TO_CHANGE, run_fingerprint, settings_fingerprint
 from fedrecgel.runs.training import Interrupted, Line, check_first_cohort, train_config
@@ -72,10 +74,25 @@ def work_of(text: str) -> Work:
     )
 
 
-def serve(courier: Courier, order: Mapping[str, Any]) -> None:
-    """The server's app: wait for nodes, then train as usual, with an engine that asks them."""
+def serve(
+    courier: Courier,
+    order: Mapping[str, Any],
+    *,
+    shards: Path | None = None,
+    watch: Callable[[Line], None] = lambda line: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """The server's app: wait for nodes, then train as usual, with an engine that asks them.
+
+    Args:
+        courier: the way to the nodes.
+        order: what was submitted.
+        shards: of a simulation, whose nodes share a disk with the server.
+        watch: called after every round.
+        should_stop: asked after every round.
+    """
     config, folder = from_dict(json.loads(order["config"])), RunFolder(Path(order["folder"]))
-    shards, resume = order["shards"], order["resume"]
+    resume = order["resume"]
     remembered = folder.checkpoint.parent / HOSTS
     # A simulation's nodes are ours, and their keys are new in every process: there is nothing to remember.
     bindings = Bindings.read(remembered) if resume and not shards else Bindings()
@@ -94,14 +111,24 @@ def serve(courier: Courier, order: Mapping[str, Any]) -> None:
     def complete(result: Result) -> Result:
         warnings = [*result.summary["warnings"], *bindings.warnings]
         warned = replace(result, summary={**result.summary, "warnings": warnings})
-        return _gather(warned, Path(shards), name) if shards else warned
+        return _gather(warned, shards, name) if shards else warned
 
     def host(config: Config, method: Method, channel: Channel, problem: Problem, split: Split) -> Host:
         run = RemoteRun(name_on_nodes(name, config), json.dumps(config.to_dict()))
         engine = FlowerEngine(method, channel, problem, roster, courier, run, config.flower, config.gate)
         return Host(engine, engine, DeviceHalf())  # of the server's state, nodes seal nothing
 
-    train_config(config, split, folder, resume=resume, host=host, begin=begin, complete=complete)
+    train_config(
+        config,
+        split,
+        folder,
+        resume=resume,
+        watch=watch,
+        should_stop=should_stop,
+        host=host,
+        begin=begin,
+        complete=complete,
+    )
 
 
 def _run_name(config: Config, split: Split, folder: RunFolder, *, resume: bool) -> str:
@@ -172,21 +199,20 @@ def train_on_flower(
         "config": json.dumps(config.to_dict()),
         "folder": str(folder.path.resolve()),
         "resume": resume,
-        "shards": "",
         "hosts": _operators_word(config.flower),
     }
-    simulated = config.flower.nodes if config.flower.superlink is None else None
-    with lock_folder(folder.path, folder.checkpoint.parent / ".submitted") if simulated else nullcontext():
-        if simulated is not None:
-            if split is None:
-                raise ValueError("a simulation needs the data")
+    if config.flower.superlink is not None:
+        with connected(config.flower.superlink, config.flower.certificate) as connection:
+            _watch(connection, connection.submit(order), folder, watch, should_stop)
+    elif split is None:
+        raise ValueError("a simulation needs the data")
+    else:
+        with lock_folder(folder.path, folder.checkpoint.parent / ".submitted"):
             folder.claim_unfinished(config.to_dict(), resume=resume)  # again: under the lock
             shards = folder.checkpoint.parent.resolve() / "nodes"
-            write_shards(split, shards, simulated)
-            order["shards"] = str(shards)
-        with connected(config.flower) as connection:
-            run = connection.submit(order, simulated)
-            _watch(connection, run, folder, watch, should_stop)
+            write_shards(split, shards, config.flower.nodes)
+            here = partial(serve, order=order, shards=shards, watch=watch, should_stop=should_stop)
+            simulate(here, work_of, read_policy, shards, config.flower.nodes)
     return open_run(folder.path) if folder.summary.exists() else None
 
 

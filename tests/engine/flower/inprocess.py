@@ -104,9 +104,8 @@ def served(
         "config": json.dumps(config.to_dict()),
         "folder": str(folder),
         "resume": resume,
-        "shards": str(shards) if simulated else "",
     }
-    serve(courier, order)
+    serve(courier, order, shards=shards if simulated else None)
     return open_run(folder)
 
 

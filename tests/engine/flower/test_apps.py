@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +59,8 @@ class LoopGrid(Grid):
     """A grid that calls the client's app at once; node 5 is dead, node 6 sends rubbish, node 7 was given up."""
 
     def __init__(self, shards: Path, n_nodes: int) -> None:
-        self.app = client_app(work_of, read_policy)
-        self.contexts = {
-            node: Context(1, node, {"partition-id": node}, RecordDict(), {"shards": str(shards)})
-            for node in range(n_nodes)
-        }
+        self.app = client_app(work_of, read_policy, shards)
+        self.contexts = {node: Context(1, node, {"partition-id": node}, RecordDict(), {}) for node in range(n_nodes)}
         self.replies: dict[str, Message] = {}
         self.n_sent = 0
 
@@ -255,7 +253,7 @@ def test_a_real_node_obeys_the_policy_it_was_started_with(tmp_path: Path, caplog
     rules = tmp_path / "policy.toml"
     grid = LoopGrid(tmp_path, 1)
     own: dict[str, bool | float | int | str] = {"shard": str(place), "policy": str(rules)}
-    grid.contexts[0] = Context(1, 0, own, RecordDict(), {})
+    grid.app, grid.contexts[0] = client_app(work_of, read_policy), Context(1, 0, own, RecordDict(), {})
 
     def said(text: str) -> str:
         rules.write_text(text)
@@ -299,9 +297,8 @@ def test_a_run_of_the_server_app(channel: str, tmp_path: Path, monkeypatch: pyte
         "config": json.dumps(config.to_dict()),
         "folder": str(folder),
         "resume": False,
-        "shards": str(shards),
     }
-    server_app(serve)(LoopGrid(shards, 3), Context(1, 0, {}, RecordDict(), order))
+    server_app(partial(serve, shards=shards))(LoopGrid(shards, 3), Context(1, 0, {}, RecordDict(), order))
     assert open_run(folder).summary["rounds"] == 3
 
 

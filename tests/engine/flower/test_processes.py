@@ -124,8 +124,7 @@ def test_a_simulation_writes_the_same_run_folder_and_leaves_no_process(
         torch.testing.assert_close(found.shared[name], value, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(found.clients["user"], local.clients["user"], rtol=1e-9, atol=1e-9)
     assert found.recommend(local.user_ids[3], 5) is not None
-    assert processes_with("flwr-simulation", str(out)) == []
-    assert processes_with("fedrecgel-", "superlink") == []
+    assert processes_with(str(out)) == []
 
 
 class Deployment:
@@ -251,7 +250,7 @@ def test_a_node_runs_no_app_but_its_own(
     home = tmp_path / "home"
     home.mkdir()
     connection = Connection.to(f"127.0.0.1:{deployment.port}", home, str(deployment.folder / "keys" / "ca.crt"))
-    run = connection.submit(superlink.ORDER, None)
+    run = connection.submit(superlink.ORDER)
     wait_for(lambda: answers.exists() and answers.read_text().endswith("end"))
     assert answers.read_text().count("A server should send the app that fedrecgel makes") == 3
     assert not place.exists()

@@ -13,7 +13,6 @@ import pytest
 
 from fedrecgel.engine.flower import processes
 from fedrecgel.engine.flower.processes import (
-    end,
     environment,
     free_port,
     keep_node,
@@ -109,22 +108,6 @@ def test_a_superlink_that_is_gone_is_a_failure_that_says_so(monkeypatch: pytest.
         connection.status("7")
 
 
-def test_nothing_that_was_started_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child in a session of its own and deaf to interrupts, which its parent's end does not end."""
-    psutil = pytest.importorskip("psutil", reason="needs the extra 'flower'")
-    process = subprocess.Popen([sys.executable, "-c", FAMILY], start_new_session=True, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    child = psutil.Process(int(process.stdout.readline()))
-    process.stdout.close()
-    monkeypatch.setattr(processes, "STOP_SECONDS", 1.0)
-    end(process)
-    assert process.poll() is not None
-    deadline = time.monotonic() + 30  # a killed process takes a moment to go
-    while processes._alive(child):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_what_a_node_starts_ends_with_it_however_it_went() -> None:
     """Deaf to interrupts, as a process in a long computation is."""
     psutil = pytest.importorskip("psutil", reason="needs the extra 'flower'")
@@ -143,15 +126,11 @@ def test_what_a_node_starts_ends_with_it_however_it_went() -> None:
         time.sleep(0.05)
 
 
-def test_whatever_a_server_asks_a_node_to_start_is_ours(tmp_path: Path) -> None:
-    flower = pytest.importorskip("flwr.supercore.constant", reason="needs the extra 'flower'")
-    path = node_environment(tmp_path)["PATH"]
-    for name in {*flower.TASK_TYPE_TO_COMMAND.values()}:
-        found = shutil.which(name, path=path)
-        assert found == str(tmp_path / "bin" / name)
-        assert "fedrecgel.runs.node_app" in Path(found).read_text()
-    starter = shutil.which("flower-superexec", path=path)
+def test_what_starts_apps_on_a_node_is_ours(tmp_path: Path) -> None:
+    pytest.importorskip("flwr", reason="needs the extra 'flower'")
+    starter = shutil.which("flower-superexec", path=node_environment(tmp_path)["PATH"])
     assert starter == str(tmp_path / "bin" / "flower-superexec")
+    assert "-P -m fedrecgel.runs.node_app" in Path(starter).read_text()
     said = subprocess.run([starter, "--help"], capture_output=True, text=True, check=True).stdout
     assert "Run Flower SuperExec" in said
 

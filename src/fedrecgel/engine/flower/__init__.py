@@ -22,5 +22,6 @@
     supernode.py  Flower's processes on a node: they run the installed app, start warm, wait less
     apps.py       letters as messages, ClientApp, ServerApp; the only file that imports flwr
     processes.py  Flower's commands as processes of ours
-    superlink.py  a SuperLink for a simulation, and submitting to it or to a running one
+    simulation.py nodes as threads of one process
+    superlink.py  submitting to a running SuperLink
 """

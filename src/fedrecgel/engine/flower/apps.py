@@ -30,7 +30,7 @@ from fedrecgel.engine.flower.scales import Scales
 from fedrecgel.engine.flower.superlink import FAILED
 from fedrecgel.engine.flower.waits import Eager, fetch_sooner
 from fedrecgel.engine.flower.wire import Courier, Letter, Lost, shortened
-from fedrecgel.errors import FedrecgelError, PolicyError
+from fedrecgel.errors import FedrecgelError, PolicyError, RunError
 from fedrecgel.tensors import Tensors
 
 TYPES = {
@@ -106,9 +106,10 @@ def in_common(letters: Collection[Letter]) -> set[str]:
 class GridCourier:
     """Carries letters through Flower's grid."""
 
-    def __init__(self, grid: Grid) -> None:
+    def __init__(self, grid: Grid, is_over: Callable[[], bool] = lambda: False) -> None:
+        """`is_over` says that nobody waits for the run any more."""
         fetch_sooner()
-        self._grid = grid
+        self._grid, self._is_over = grid, is_over
         client = getattr(grid, "_runtime_client", None)  # a simulation has none: its messages are in this process
         self._scales = None if client is None else Scales(client)
         if self._scales is not None:
@@ -134,6 +135,8 @@ class GridCourier:
                 answer = self._pull(asked, letters[node].answer_bytes)
                 if answer is not None:
                     yield waiting.pop(asked), answer
+            if self._is_over():
+                raise RunError("The run was stopped.")
             if waiting:
                 eager.sleep(POLL_SECONDS)
         for node in waiting.values():
@@ -168,12 +171,15 @@ def fingerprint(public_key: bytes) -> str:
         return hash_of(public_key)
 
 
-def client_app(work_of: Callable[[str], Work], policy_of: Callable[[str], Policy]) -> ClientApp:
+def client_app(
+    work_of: Callable[[str], Work], policy_of: Callable[[str], Policy], shards: Path | None = None
+) -> ClientApp:
     """What runs on a node: its users' shard is named by the node's own settings, or dealt out by a simulation.
 
     Args:
         work_of: what a node makes of the settings in a letter.
         policy_of: the policy in the file that the node's own settings name; the default if that is empty.
+        shards: of a simulation.
     """
     app = ClientApp()
 
@@ -182,7 +188,7 @@ def client_app(work_of: Callable[[str], Work], policy_of: Callable[[str], Policy
         try:
             policy = policy_of(str(own.get("policy", ""))) if "shard" in own else None
             key = Path(str(own["key"])) if own.get("key") else None
-            node = Node(_shard_of(context), work_of, simulated=policy is None, policy=policy, key=key)
+            node = Node(_shard_of(context, shards), work_of, simulated=policy is None, policy=policy, key=key)
             letter = node.answer(kind, from_records(message.content))
         except PolicyError as error:
             log.warning("Refused '%s': %s", kind, error)
@@ -224,21 +230,23 @@ def client_app(work_of: Callable[[str], Work], policy_of: Callable[[str], Policy
     return app
 
 
-def _shard_of(context: Context) -> Path:
-    own = context.node_config.get("shard")
-    if own:
-        return Path(str(own))
-    return Path(str(context.run_config["shards"])) / f"node-{context.node_config['partition-id']}"
+def _shard_of(context: Context, shards: Path | None) -> Path:
+    own = context.node_config
+    if shards is not None:
+        return shards / f"node-{own['partition-id']}"
+    return Path(str(own["shard"]))
 
 
-def server_app(serve: Callable[[Courier, Mapping[str, Any]], None]) -> ServerApp:
+def server_app(
+    serve: Callable[[Courier, Mapping[str, Any]], None], is_over: Callable[[], bool] = lambda: False
+) -> ServerApp:
     """What runs beside the SuperLink: `serve` with a courier and the run's own settings."""
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         try:
-            serve(GridCourier(grid), context.run_config)
+            serve(GridCourier(grid, is_over), context.run_config)
         except Exception as error:
             known = isinstance(error, FedrecgelError)
             reason = str(error) if known else f"unexpected {type(error).__name__}: {error}"

@@ -283,7 +283,7 @@ def _number(round: object) -> int:
     return round
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=256)
 def _opened(folder: Path) -> Shard:
     """A shard stays open in a process that answers many letters."""
     return read_shard(folder)

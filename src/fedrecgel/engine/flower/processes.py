@@ -12,13 +12,11 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fedrecgel.errors import ConfigError, RunError
+from fedrecgel.errors import ConfigError
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -135,46 +133,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def wait_until_healthy(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait for a SuperLink to answer.
-
-    Raises:
-        RunError: it ended, or took too long.
-    """
-    deadline = time.monotonic() + START_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(url, timeout=2) as answer:
-                if answer.status == 200:
-                    return
-        except OSError:
-            time.sleep(0.1)
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    raise RunError(f"The SuperLink should answer within {START_SECONDS:g} s. It said: {' '.join(lines[-3:])}")
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and everything it started: asked first, killed after a while."""
-    import psutil  # comes with Flower; this module is imported without it, too
-
-    try:
-        started = psutil.Process(process.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        started = []
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_SECONDS)
-    deadline = time.monotonic() + STOP_SECONDS
-    while (left := [child for child in started if _alive(child)]) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    for child in left:
-        with suppress(psutil.NoSuchProcess):
-            child.kill()
-    process.kill()
-    process.wait()
 
 
 def _alive(process: Any) -> bool:

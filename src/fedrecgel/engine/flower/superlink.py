@@ -1,4 +1,4 @@
-"""SuperLinks: one of our own for a simulation, and submitting runs to it or to a running one."""
+"""Submitting runs to a SuperLink, and watching them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,7 @@ from typing import Any
 
 import tomli_w
 
-from fedrecgel.engine.flower.processes import (
-    die_with_parent,
-    end,
-    environment,
-    free_port,
-    program,
-    wait_until_healthy,
-)
-from fedrecgel.engine.flower.settings import FlowerSettings
+from fedrecgel.engine.flower.processes import environment, program
 from fedrecgel.errors import RunError
 
 FAILED = "fedrecgel failed: "
@@ -35,7 +27,7 @@ APP = {
 }
 """What travels to the nodes as code: a door into the package they have installed. Real nodes know it by its hash, so it
 is the same for every run; what a run is about travels as its config."""
-ORDER: Mapping[str, str | bool] = {"config": "", "folder": "", "resume": False, "shards": "", "hosts": ""}
+ORDER: Mapping[str, str | bool] = {"config": "", "folder": "", "resume": False, "hosts": ""}
 """What a run's config holds, each overridden by the run."""
 
 
@@ -66,15 +58,13 @@ class Connection:
             raise RunError(f"`flwr {words[0]}` failed: {said[-1] if said else 'it said nothing'}.")
         return done.stdout
 
-    def submit(self, order: Mapping[str, str | bool], simulated_nodes: int | None) -> str:
+    def submit(self, order: Mapping[str, str | bool]) -> str:
         """Start a run with these settings and return its number."""
         with tempfile.TemporaryDirectory() as folder:
             write_app(Path(folder))
             about = self.home / "order.toml"
             about.write_text(tomli_w.dumps(order), encoding="utf-8")
             words = ["run", folder, "link", "--format", "json", "--run-config", str(about)]
-            if simulated_nodes is not None:
-                words += ["--federation-config", f"num-supernodes={simulated_nodes} client-resources-num-cpus=1"]
             answer = _json_in(self.flwr(*words))
         if not answer.get("success"):
             raise RunError(f"The SuperLink did not take the run: {answer.get('error-message', answer)}.")
@@ -155,35 +145,7 @@ def _json_in(text: str) -> dict[str, Any]:
 
 
 @contextmanager
-def connected(settings: FlowerSettings) -> Iterator[Connection]:
-    """A connection to the SuperLink the settings name, or to one that lives as long as this block."""
-    with tempfile.TemporaryDirectory(prefix="fedrecgel-") as name:
-        home = Path(name)
-        if settings.superlink is not None:
-            yield Connection.to(settings.superlink, home, settings.certificate)
-        else:
-            with _simulation(home) as address:
-                yield Connection.to(address, home)
-
-
-@contextmanager
-def _simulation(home: Path) -> Iterator[str]:
-    """A SuperLink for simulations on a free port; no process of it outlives this block."""
-    port = free_port()
-    words = [program("flower-superlink"), "--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)]
-    words.append("--disable-runtime-dependency-installation")
-    with (home / "superlink.log").open("w") as log:
-        process = subprocess.Popen(
-            words,
-            stdout=log,
-            stderr=log,
-            env=environment(home),
-            cwd=home,
-            start_new_session=True,  # Ctrl-C is ours to handle
-            preexec_fn=die_with_parent,
-        )
-    try:
-        wait_until_healthy(f"http://127.0.0.1:{port}/health", process, home / "superlink.log")
-        yield f"127.0.0.1:{port}"
-    finally:
-        end(process)
+def connected(superlink: str, certificate: str | None) -> Iterator[Connection]:
+    """A connection to a running SuperLink, HOST:PORT."""
+    with tempfile.TemporaryDirectory(prefix="fedrecgel-") as home:
+        yield Connection.to(superlink, Path(home), certificate)
