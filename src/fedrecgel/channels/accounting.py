@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from scipy.optimize import brentq
-from scipy.stats import norm
 
 from fedrecgel.errors import ConfigError
 
@@ -63,10 +61,12 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
         mu: what a user changes by the deviation of the noise; √rounds times that of one round.
         delta: δ.
     """
+    from scipy.optimize import brentq  # a second that runs without noise save
+    from scipy.special import log_ndtr, ndtr  # what scipy.stats.norm calls
 
     def excess(epsilon: float) -> float:
-        tail = math.exp(epsilon + float(norm.logcdf(-mu / 2 - epsilon / mu)))
-        return float(norm.cdf(mu / 2 - epsilon / mu)) - tail - delta
+        tail = math.exp(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu)))
+        return float(ndtr(mu / 2 - epsilon / mu)) - tail - delta
 
     high = mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta)) + 1  # the classical bound
     return 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, high, xtol=1e-9))
