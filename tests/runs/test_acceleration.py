@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Recipe | None]]:
     monkeypatch.delenv(acceleration.VARIABLE)
     monkeypatch.setattr(acceleration, "compiler", lambda: "c++")
     monkeypatch.setattr(acceleration, "gains", lambda: True)
-    monkeypatch.setattr(acceleration, "is_built", lambda recipe: False)
+    monkeypatch.setattr(acceleration, "state_of", lambda recipe: "new")
     monkeypatch.setattr(acceleration, "library", lambda recipe: found["now"].append(recipe) or "built")
     monkeypatch.setattr(acceleration, "build_aside", found["aside"].append)
     return found
@@ -57,9 +57,13 @@ def test_a_long_run_does(asked: dict[str, list[Recipe | None]]) -> None:
     assert ["once: some seconds" in said[0], "Training through a compiled kernel" in said[1]] == [True, True]
 
 
-def test_what_is_built_is_used(asked: dict[str, list[Recipe | None]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acceleration, "is_built", lambda recipe: True)
-    assert settle(config_of(), SPLIT).local.accelerate is True
+@pytest.mark.parametrize(("state", "chosen"), [("built", True), ("failed", False)])
+def test_what_is_built_is_used_and_what_failed_is_not_tried_again(
+    asked: dict[str, list[Recipe | None]], state: str, chosen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceleration, "state_of", lambda recipe: state)
+    assert settle(config_of(run={"rounds": 10**6}), SPLIT).local.accelerate is chosen
+    assert not asked["aside"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-
 from fedrecgel.errors import ConfigError
 
 INTERVAL = 2e-3

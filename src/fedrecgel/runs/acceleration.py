@@ -10,7 +10,7 @@ import torch
 
 from fedrecgel.data.split import Split
 from fedrecgel.engine.economies import kernel_for
-from fedrecgel.models.kernels.compiler import Recipe, build_aside, compiler, gains, is_built, library
+from fedrecgel.models.kernels.compiler import Recipe, build_aside, compiler, gains, library, state_of
 from fedrecgel.runs.config import Config
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.settings import read_settings
@@ -40,9 +40,9 @@ def settle(
         kept = read_settings(folder.config).get("local", {}).get("accelerate", False)
         return _with(config, kept is True)
     kernel = _kernel(config)
-    if split is None or kernel is None or not _wanted():
+    if split is None or kernel is None or not _wanted() or (state := state_of(kernel)) == "failed":
         return _with(config, False)
-    if not is_built(kernel):
+    if state == "new":
         if _n_examples(config, split) < LONG:
             say("A kernel that trains faster is compiled aside, for the next run (local.accelerate).")
             build_aside(kernel)

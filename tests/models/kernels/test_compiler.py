@@ -11,7 +11,7 @@ from pathlib import Path
 import pooch
 import pytest
 
-from fedrecgel.models.kernels.compiler import check_only_ours, compile_cached, compiler
+from fedrecgel.models.kernels.compiler import Recipe, check_only_ours, compile_cached, compiler, library, state_of
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="file modes are those of POSIX")
 SOURCE = 'extern "C" int answer() { return 42; }\n'
@@ -62,6 +62,17 @@ def test_a_planted_library_is_not_loaded(tmp_path: Path, monkeypatch: pytest.Mon
     built.chmod(0o666)  # as if somebody else had put it there
     with pytest.raises(PermissionError):
         compile_cached(SOURCE, {})
+
+
+@pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler at run time")
+def test_what_does_not_compile_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooch, "os_cache", lambda name: tmp_path)
+    monkeypatch.setattr(Recipe, "source", "rubbish")
+    recipe = Recipe("neumf.cpp", ())
+    assert state_of(recipe) == "new"
+    library.cache_clear()
+    assert library(recipe) is None
+    assert state_of(recipe) == "failed"
 
 
 BUILD = """

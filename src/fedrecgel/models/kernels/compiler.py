@@ -18,7 +18,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pooch
 import torch
@@ -28,7 +28,8 @@ from torch import Tensor
 from fedrecgel.models.kernels.signature import signatures_of
 
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-fno-math-errno")
-HASH = ".sha256"
+HASH, FAILED = ".sha256", ".failed"
+"""Beside a library: what it must be; and in its place: why there is none."""
 LANES = 16
 """All sizes must be multiples of the vector length."""
 
@@ -94,13 +95,15 @@ def library(recipe: Recipe | None) -> Library | None:
         return None
 
 
-def is_built(recipe: Recipe) -> bool:
-    """Whether it is compiled already, so that `library` takes no time."""
+def state_of(recipe: Recipe) -> Literal["built", "failed", "new"]:
+    """Whether it is compiled already, so that `library` takes no time, or was tried in vain."""
     try:
         target, _ = _target(recipe.source, dict(recipe.sizes))
-        return _is_whole(target)
+        if _is_whole(target):
+            return "built"
+        return "failed" if target.with_suffix(FAILED).exists() else "new"
     except (OSError, subprocess.SubprocessError):
-        return False
+        return "failed"
 
 
 def build_aside(recipe: Recipe) -> None:
@@ -136,7 +139,11 @@ def compile_cached(source: str, macros: Mapping[str, int]) -> Path:
             with tempfile.TemporaryDirectory(dir=target.parent) as folder:
                 built = Path(folder) / "built.so"
                 words = [*words, "-x", "c++", "-", "-o", str(built)]
-                subprocess.run(words, input=source, capture_output=True, text=True, check=True, timeout=300)
+                try:
+                    subprocess.run(words, input=source, capture_output=True, text=True, check=True, timeout=300)
+                except subprocess.SubprocessError as error:
+                    target.with_suffix(FAILED).write_text(str(getattr(error, "stderr", error)), encoding="utf-8")
+                    raise
                 built.chmod(0o600)
                 hash_of = Path(folder) / "hash"
                 hash_of.touch(0o600)
