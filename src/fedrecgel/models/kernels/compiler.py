@@ -109,8 +109,13 @@ def state_of(recipe: Recipe) -> Literal["built", "failed", "new"]:
 def build_aside(recipe: Recipe) -> None:
     """Compile in a process of its own that gives way to everything else, for runs to come."""
     words = f"from {__name__} import Recipe, library; library(Recipe({recipe.file!r}, {recipe.sizes!r}))"
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    subprocess.Popen([sys.executable, "-c", f"import os; os.nice(19); {words}"], start_new_session=True, **quiet)
+    subprocess.Popen(
+        [sys.executable, "-c", f"import os; os.nice(19); {words}"],
+        start_new_session=True,  # goes on when the run ends
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def compiler() -> str | None:
