@@ -14,6 +14,7 @@ from fedrecgel.data.split import Split
 from fedrecgel.data.whole import hold_nothing_out
 from fedrecgel.errors import ConfigError
 from fedrecgel.methods import Method, name_of
+from fedrecgel.runs.acceleration import settle
 from fedrecgel.runs.config import Config, check_device, from_dict
 from fedrecgel.runs.continued import folder_of
 from fedrecgel.runs.folder import RunFolder
@@ -156,7 +157,7 @@ def rounds(
     sections = _sections(evaluation=evaluation, sampling=sampling, local=local)
     config, made = _prepare(method, data, {"rounds": rounds}, seed, sections, split, options)
     check_device(config)
-    training = Training(config, made, None)
+    training = Training(settle(config, made), made, None)
     return (_round_of(line, training) for line in training.steps())
 
 

@@ -21,6 +21,7 @@ from fedrecgel.data.split import Split
 from fedrecgel.engine.workers import available_cores
 from fedrecgel.errors import ConfigError, FedrecgelError, RunError, RunFolderError
 from fedrecgel.evaluation.metrics import is_metric
+from fedrecgel.runs.acceleration import settle
 from fedrecgel.runs.config import Config, MethodSettings, check_device
 from fedrecgel.runs.summary import source_commit
 from fedrecgel.runs.training import Line, Training
@@ -215,7 +216,7 @@ def popularity(config: Config, split: Split) -> dict[str, float]:
 def _train(config: Config, blind: Split, watch: Callable[[Line], None]) -> None:
     """What a split without test items calls its test item is the validation item, so nothing is left to select by."""
     measured = replace(config.evaluation, selection="last", full=False)
-    Training(replace(config, evaluation=measured), blind, None).fit(watch, lambda: False)
+    Training(settle(replace(config, evaluation=measured), blind), blind, None).fit(watch, lambda: False)
 
 
 def _curve(evaluated: list[Line], metric: str) -> Curve:

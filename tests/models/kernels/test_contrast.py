@@ -16,9 +16,11 @@ from fedrecgel.engine.economies import has_kernel
 from fedrecgel.methods.cofedrec import CoFedRec
 from fedrecgel.models.contrast import contrast
 from fedrecgel.models.kernels import allow_kernels
-from fedrecgel.models.kernels.compiler import library
+from fedrecgel.models.kernels.compiler import Recipe, library
 
-pytestmark = pytest.mark.skipif(library("contrast.cpp", D=16) is None, reason="needs a C++ compiler at run time")
+pytestmark = pytest.mark.skipif(
+    library(Recipe.of("contrast.cpp", D=16)) is None, reason="needs a C++ compiler at run time"
+)
 
 
 @given(

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedrecgel.models.kernels.compiler import library
+from fedrecgel.models.kernels.compiler import Recipe, library
 from fedrecgel.models.kernels.signature import Signature, signatures_of
 
 SOURCE = """
@@ -96,9 +96,9 @@ def test_every_pointer_of_ours_declares_its_shape(name: str) -> None:
             assert letters <= macros | {*function.integers, "items", "n"}, pointer
 
 
-@pytest.mark.skipif(library("factors.cpp", D=16) is None, reason="needs a C++ compiler at run time")
+@pytest.mark.skipif(library(Recipe.of("factors.cpp", D=16)) is None, reason="needs a C++ compiler at run time")
 def test_a_library_refuses_before_it_calls() -> None:
-    compiled = library("factors.cpp", D=16)
+    compiled = library(Recipe.of("factors.cpp", D=16))
     assert compiled is not None
     user, rows, slots = torch.zeros(2, 16), torch.zeros(2, 3, 16), torch.zeros(2, 4, dtype=torch.int64)
     labels, counts, loss = torch.zeros(2, 4), torch.ones(2, 4, dtype=torch.bool), torch.empty(2)
