@@ -21,7 +21,7 @@ from fedrecgel.engine.flower.node import Work
 from fedrecgel.engine.flower.policy import Policy
 from fedrecgel.engine.flower.processes import QUIET
 from fedrecgel.engine.flower.wire import Courier
-from fedrecgel.engine.local import available_cores
+from fedrecgel.engine.workers import available_cores
 from fedrecgel.errors import ConfigError
 
 RAY = "flwr.server.superlink.fleet.vce.backend.raybackend"
