@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrecgel.display.chart import Chart, StepLine, Steps
+from fedrecgel.display.chart import BandLine, Chart, Curves, Panel, StepLine, Steps
 
 pytest.importorskip("matplotlib")
 
@@ -22,3 +22,13 @@ def test_lines_on_one_axis_are_named_and_so_are_steps(tmp_path: Path, n: int) ->
     assert draw_all([Chart("one", "title", steps, "command")], tmp_path) == 1
     drawn = (tmp_path / "one.svg").read_text(encoding="utf-8")
     assert all(f">{text}<" in drawn for text in (*NAMES[:n], "∞", "8"))
+
+
+def test_a_logarithmic_axis_has_numbers(tmp_path: Path) -> None:
+    """Names with dollars stay names, so labels that are formulas would be shown as they are written."""
+    line = BandLine("method", "fedmf", [0.7, 30.0], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0])
+    curves = Curves("megabytes", {"HR@10": Panel("HR@10, %", [line])}, logarithmic=True)
+    draw_all([Chart("one", "title", curves, "command")], tmp_path)
+    drawn = (tmp_path / "one.svg").read_text(encoding="utf-8")
+    assert "mathdefault" not in drawn
+    assert all(f">{text}<" in drawn for text in ("1", "2", "5", "10", "20"))

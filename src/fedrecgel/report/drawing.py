@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from fedrecgel.display.chart import Chart, Contours, Curves, Difference, Differences, Level, Levels, Steps, Surfaces
 from fedrecgel.display.palette import GREY, dashed
@@ -87,6 +88,10 @@ def _curves(content: Curves, figure: Figure) -> None:
         if panel.popularity is not None:
             axes.axhline(panel.popularity, color=REFERENCE, linestyle="--", label="popularity")
         axes.set(xlabel=content.bottom, ylabel=panel.left, xscale="log" if content.logarithmic else "linear")
+        if content.logarithmic:  # its own labels are formulas, which are not read here
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            axes.xaxis.set_minor_formatter(NullFormatter())
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)))
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import fmean
 
 from fedrecgel.display.chart import BandLine, Chart, Curves, Panel, Traffic
-from fedrecgel.report.collect import Collected, MetricHistory
+from fedrecgel.report.collect import Collected, Group, MetricHistory
 
 
 def training_curves(found: Collected, command: str) -> list[Chart]:
@@ -47,8 +48,7 @@ def _panels(found: Collected, dataset: str, over: Callable[[MetricHistory], Sequ
             scale = 1 if metric == "loss" else 100
             band = ([scale * value for value in values] for values in (curve.mean, curve.low, curve.high))
             lines.setdefault(metric, []).append(BandLine(group.label, colours[group.label], over(curve), *band))
-    references = [group.first["reference"] for group in groups]
-    popularity = next((found["popularity"] for found in references if found), dict[str, float]())
+    popularity = _popularity(groups)
     panels = {
         metric: Panel(f"{metric}, %", own, 100 * popularity[metric] if metric in popularity else None)
         for metric, own in lines.items()
@@ -56,6 +56,13 @@ def _panels(found: Collected, dataset: str, over: Callable[[MetricHistory], Sequ
     if "loss" in lines:
         panels["loss"] = Panel("training loss", lines["loss"], digits=4)
     return panels
+
+
+def _popularity(groups: Sequence[Group]) -> dict[str, float]:
+    """Mean over the runs of the configuration with most of them: every seed may have a split of its own."""
+    references = [[record.run["reference"] for record in group.records] for group in groups]
+    most = max(([found["popularity"] for found in runs if found] for runs in references), key=len, default=[])
+    return {metric: fmean(found[metric] for found in most) for metric in (most[0] if most else {})}
 
 
 def traffic(found: Collected, command: str) -> list[Chart]:
