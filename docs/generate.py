@@ -94,7 +94,7 @@ def methods_text() -> str:
     return "\n".join(rows)
 
 
-ROWS = ("popularity", "fedrecgel", "spectra", "fedmf", "fedncf", "perfedrec", "pfedrec", "ials")
+ROWS = ("popularity", "fedrecgel", "spectra", "fedmf", "fedncf", "ials")
 """Of the table of all methods, those the README shows."""
 
 

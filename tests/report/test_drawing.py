@@ -26,7 +26,7 @@ def test_lines_on_one_axis_are_named_and_so_are_steps(tmp_path: Path, n: int) ->
 
 def test_a_logarithmic_axis_has_numbers(tmp_path: Path) -> None:
     """Names with dollars stay names, so labels that are formulas would be shown as they are written."""
-    line = BandLine("method", "fedmf", [0.7, 30.0], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0])
+    line = BandLine("method", 0, [0.7, 30.0], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0])
     curves = Curves("megabytes", {"HR@10": Panel("HR@10, %", [line])}, logarithmic=True)
     draw_all([Chart("one", "title", curves, "command")], tmp_path)
     drawn = (tmp_path / "one.svg").read_text(encoding="utf-8")
