@@ -63,7 +63,7 @@ def report_text(folder: Path) -> str:
     whole = folder / "tables" / "results.md"
     if whole.exists():
         return whole.read_text(encoding="utf-8")
-    parts = []
+    parts: list[str] = []
     for page in sorted((folder / "pages").glob("*.md")):
         text, _, made = page.read_text(encoding="utf-8").partition("\n---\n")
         tables = re.findall(r"^### .+?(?=^#{1,3} |\Z)", text, re.MULTILINE | re.DOTALL)

@@ -34,11 +34,16 @@ def config_of(**sections: dict[str, Any]) -> Config:
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Recipe | None]]:
     """A machine with a compiler on which nothing is built yet; what is asked of it."""
     found: dict[str, list[Recipe | None]] = {"now": [], "aside": []}
+
+    def build(recipe: Recipe | None) -> str:
+        found["now"].append(recipe)
+        return "built"
+
     monkeypatch.delenv(acceleration.VARIABLE)
     monkeypatch.setattr(acceleration, "compiler", lambda: "c++")
     monkeypatch.setattr(acceleration, "gains", lambda: True)
     monkeypatch.setattr(acceleration, "state_of", lambda recipe: "new")
-    monkeypatch.setattr(acceleration, "library", lambda recipe: found["now"].append(recipe) or "built")
+    monkeypatch.setattr(acceleration, "library", build)
     monkeypatch.setattr(acceleration, "build_aside", found["aside"].append)
     return found
 
@@ -109,8 +114,9 @@ def test_the_folder_records_the_choice_and_repeats_it(
     chosen: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fedrecgel.engine.economies import has_kernel
+    from fedrecgel.models.kernels.compiler import gains
 
-    if chosen and not (has_kernel(FedNCF(gmf_dim=16, mlp_dim=32)) and acceleration.gains()):
+    if chosen and not (has_kernel(FedNCF(gmf_dim=16, mlp_dim=32)) and gains()):
         pytest.skip("needs a C++ compiler and a processor that gains")
     monkeypatch.setenv(acceleration.VARIABLE, str(chosen))
     first = train_config(config_of(), SPLIT, RunFolder(tmp_path / "first"))
