@@ -65,6 +65,7 @@ def test_the_python_of_the_readme_runs(tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "mine" / "summary.json").exists()
 
 
+@pytest.mark.filterwarnings("ignore:'click:DeprecationWarning")  # in the command line of Flower's own libraries
 def test_the_commands_of_the_readme_run_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one folder, as a reader would type them, with one round each; published data only where it is."""
     monkeypatch.chdir(tmp_path)
