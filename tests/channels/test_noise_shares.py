@@ -60,3 +60,16 @@ def test_a_share_is_the_same_for_the_same_content_only() -> None:
     assert torch.equal(first, again)  # type: ignore[arg-type]
     other = device.seal(replace(one, dense={"w": torch.full((2, 3), 1e-3).double()}), setup).dense["w"]
     assert not torch.allclose(first, other, atol=1e-2)  # type: ignore[arg-type]
+
+
+def test_more_rounds_pay_for_what_was_measured_at_the_earlier_end() -> None:
+    settings = DpSettings(noise_multiplier=3.0, epsilon=float("inf"))
+    first, longer = NoiseShares(settings), NoiseShares(settings)
+    first.begin(plan := Plan(CLIENTS, 1.0, 5, frozenset({"w"}), seed=0, on_nodes=True, measured=lambda rounds: 2))
+    longer.begin(replace(plan, rounds=8))
+    longer.restore(first.keep())
+    assert longer.account(8)["epsilon"] == pytest.approx(spent_epsilon(3.0, 1.0, 8 + 2 + 2, 1e-5))
+    again = NoiseShares(settings)
+    again.begin(replace(plan, rounds=8))
+    again.restore(longer.keep())
+    assert again.account(8)["epsilon"] == longer.account(8)["epsilon"]

@@ -65,6 +65,9 @@ class Budget:
         self.z = settings.noise_multiplier
         self.rate = self.expected = 1.0
         self._n_clients = 1
+        self._planned = 0
+        self._earlier = 0
+        """Measurements at the ends of runs that were given more rounds afterwards."""
 
     def begin(self, plan: Plan) -> int:
         """Find the noise; how many rounds fit.
@@ -76,7 +79,7 @@ class Budget:
         for name in settings.clips:
             if name not in plan.names:
                 raise ConfigError(unknown("tensor", name, plan.names, "in dp.clips"))
-        self._n_clients, self.expected = plan.n_clients, plan.fraction * plan.n_clients
+        self._n_clients, self.expected, self._planned = plan.n_clients, plan.fraction * plan.n_clients, plan.rounds
         self.rate = plan.fraction if self._amplified else 1.0
         if settings.noise == "seed":
             self.secret = Draws(plan.seed).key("dp", 0, 0)
@@ -99,16 +102,20 @@ class Budget:
 
     def _sums(self, rounds: int) -> int:
         """Noisy sums up to the end of so many rounds, those of metrics among them."""
-        return rounds + self._measured(rounds) if rounds else 0
+        return rounds + self._measured(rounds) + self._earlier if rounds else 0
 
     def keep(self) -> Tensors:
-        """Secret and noise, for a checkpoint."""
+        """Secret, noise and what was measured beyond the plan, for a checkpoint."""
         secret = torch.frombuffer(bytearray(self.secret), dtype=torch.uint8)
-        return {"secret": secret, "noise_multiplier": torch.tensor(self.z or 0.0, dtype=torch.float64)}
+        noise = torch.tensor(self.z or 0.0, dtype=torch.float64)
+        return {"secret": secret, "noise_multiplier": noise, "plan": torch.tensor([self._planned, self._earlier])}
 
     def restore(self, kept: Tensors) -> None:
         """Go on with the noise of the first rounds, also where more rounds are asked for than at the start."""
         self.secret, self.z = bytes(kept["secret"].tolist()), float(kept["noise_multiplier"])
+        planned, self._earlier = kept["plan"].tolist()
+        if planned != self._planned:  # its end may have been measured, with noise of its own
+            self._earlier += self._measured(1)
 
     def account(self, rounds: int, limits: Limits) -> dict[str, Any]:
         """For the summary."""
