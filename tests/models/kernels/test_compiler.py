@@ -56,7 +56,9 @@ def test_a_planted_library_is_not_loaded(tmp_path: Path, monkeypatch: pytest.Mon
     written, whole = built.stat().st_mtime_ns, built.read_bytes()
     compile_cached(SOURCE, {})
     assert built.stat().st_mtime_ns == written, "once is enough"
+    built.unlink()  # a loaded library must not change under the process that has it
     built.write_bytes(b"something else")
+    built.chmod(0o600)
     compile_cached(SOURCE, {})
     assert built.read_bytes() == whole, "a file that is not the one it built is built again"
     built.chmod(0o666)  # as if somebody else had put it there

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from fedrecgel.models import guided
 from fedrecgel.models.guided import GuidedTables, blend
 from fedrecgel.models.kernels import allow_kernels
-from fedrecgel.models.kernels.compiler import library
+from fedrecgel.models.kernels.compiler import Recipe, library
 from fedrecgel.numerics.graph import Smoother
 
-pytestmark = pytest.mark.skipif(library("guides.cpp", D=16) is None, reason="needs a C++ compiler at run time")
+pytestmark = pytest.mark.skipif(library(Recipe.of("guides.cpp", D=16)) is None, reason="needs a C++ compiler at run time")
 
 
 def tables_of(clients: int, n: int, dim: int, dtype: torch.dtype, seed: int) -> GuidedTables:
