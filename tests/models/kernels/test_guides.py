@@ -14,7 +14,7 @@ from fedrecgel.models.kernels import allow_kernels
 from fedrecgel.models.kernels.compiler import Recipe, library
 from fedrecgel.numerics.graph import Smoother
 
-pytestmark = pytest.mark.skipif(library(Recipe.of("guides.cpp", D=16)) is None, reason="needs a C++ compiler at run time")
+pytestmark = pytest.mark.skipif(library(Recipe.of("guides.cpp", D=16)) is None, reason="needs a C++ compiler")
 
 
 def tables_of(clients: int, n: int, dim: int, dtype: torch.dtype, seed: int) -> GuidedTables:
