@@ -12,7 +12,7 @@ import torch
 from fedrecgel.evaluation.ranking import Ranks
 from fedrecgel.runs.ranks_file import RankFile, write_ranks
 from fedrecgel.studies.cells import RowPlan
-from fedrecgel.studies.plan import config_fingerprint
+from fedrecgel.studies.fingerprints import config_fingerprint
 from fedrecgel.studies.records import Record
 
 N_USERS = 400

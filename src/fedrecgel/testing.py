@@ -196,6 +196,7 @@ def check_checkerboard(method: Method, rounds: int, newcomers: float = 0.9) -> N
     own = (users + items) % 2 == 0
     shown = own & (np.random.default_rng(0).random(own.shape) < 0.6)
     split = Interactions.from_frame({"user": users[shown], "item": items[shown]}).split(candidates=20)
+    method = method.settled(Problem(split.n_users, split.n_items, torch.float64))
     setting = _Setting(method, split)
     rounds = max(rounds, method.rounds or 0)
     server = list(run(method, setting.engine, setting.server, rounds, setting.draws))[-1].server

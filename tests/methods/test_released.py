@@ -11,12 +11,14 @@ from fedrecgel.methods import METHODS
 NCF = {"fraction": 0.1, "model": "neumf", "gmf_dim": 32, "mlp_dim": 128, "user_lr": 0.1, "server_lr": 1e-3} | {
     "user_optimiser": "adam",
     "server_optimiser": "adam",
+    "server_tau": 1e-8,
     "reduction": "chunks",
     "chunk": 128,
     "weighting": "uniform",
     "round_decay": 1.0,
     "reg_user": 0.0,
     "init": "normal",
+    "start_popularity": 0.0,
 }
 LINEAR = {"fraction": 1.0, "dim": 32, "lr": 0.1, "lr_eta": 80.0, "batch_size": 256, "epochs": 1}
 PUBLISHED: dict[str, dict[str, Any]] = {

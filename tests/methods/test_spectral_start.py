@@ -64,6 +64,32 @@ def test_tables_are_the_eigenvectors_of_the_whole_matrix(split: Split, kind: typ
         torch.testing.assert_close(found @ found.T, wanted @ wanted.T, rtol=1e-8, atol=1e-10)
 
 
+def test_the_column_behind_the_eigenvectors_is_popularity(split: Split) -> None:
+    """In tables that have room for it; other columns are as without it."""
+    rank, scale = 4, 0.5  # item_gmf is 3 wide, item_mlp 5
+    with_it, without = (
+        rounds_of(FedNCF(**SMALL, start_rank=rank, start_popularity=size), split, spectral_start.ROUNDS)[0].shared
+        for size in (scale, 0.0)
+    )
+    counts = torch.bincount(torch.as_tensor(split.train.items).long(), minlength=split.n_items).double()
+    logs = (counts + 1).log()
+    wanted = scale * (logs - logs.mean()) / logs.std(correction=0)
+    torch.testing.assert_close(with_it["item_mlp"][:, rank], wanted, rtol=1e-12, atol=1e-12)
+    assert torch.equal(with_it["item_mlp"][:, :rank], without["item_mlp"][:, :rank])
+    assert torch.equal(with_it["item_gmf"], without["item_gmf"])
+
+
+@pytest.mark.parametrize(("init", "tau"), [("normal", 1e-8), ("spectral", 1e-3), ("kept", 1e-3)])
+def test_small_gradients_make_small_steps_where_tables_do_not_start_at_random(init: Any, tau: float) -> None:
+    assert FedNCF(init=init).tau == tau
+
+
+def test_what_is_left_open_is_decided_by_the_number_of_clients() -> None:
+    few, many = Problem(600, 10, torch.float32), Problem(2000, 10, torch.float32)
+    assert [FedNCF().settled(one).init for one in (few, many)] == ["normal", "spectral"]
+    assert FedNCF().settled(many, goes_on=True).init == "kept"
+
+
 def test_everyone_takes_part_first_and_nobody_learns(split: Split) -> None:
     method = FedRecGEL(**SMALL)
     server, done, engine = rounds_of(method, split, spectral_start.ROUNDS)

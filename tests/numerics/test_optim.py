@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
 from fedrecgel.numerics.optim import active_adam, adam_moments, client_adam, fresh_adam, server_adam
@@ -57,17 +58,18 @@ def test_clients_that_are_not_active_stay_as_they_are() -> None:
     assert state.steps.tolist() == [2, 1, 3]
 
 
-def test_server_adam_against_torch() -> None:
+@pytest.mark.parametrize("tau", [1e-8, 1e-2])
+def test_server_adam_against_torch(tau: float) -> None:
     """Also with rows that never get a gradient after the first step: they drift by momentum."""
     parameters = {"table": random(6, 3), "bias": random(1, 4), "scalar": random(1, 1)}
     moments = adam_moments(parameters)
     modules = {name: torch.nn.Parameter(value.clone()) for name, value in parameters.items()}
-    optimiser = torch.optim.Adam(modules.values(), lr=1e-3)
+    optimiser = torch.optim.Adam(modules.values(), lr=1e-3, eps=tau)
     for step in range(5):
         gradients = {name: random(*value.shape) for name, value in parameters.items()}
         if step > 0:
             gradients["table"][2:] = 0
-        parameters, moments = server_adam(parameters, gradients, moments, 1e-3)
+        parameters, moments = server_adam(parameters, gradients, moments, 1e-3, tau)
         for name, module in modules.items():
             module.grad = gradients[name].clone()
         optimiser.step()

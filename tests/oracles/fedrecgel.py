@@ -159,8 +159,11 @@ class FedRecGELOracle(Oracle):
         self.method = method
         self.clients = [Client(nn.Parameter(user.clone())).attach(method) for user in state["user"]]
         self.parameters = {name: nn.Parameter(value.clone()) for name, value in shared.items()}
-        kind = torch.optim.Adam if method.server_optimiser == "adam" else torch.optim.SGD
-        self.optimiser: torch.optim.Optimizer = kind(self.parameters.values(), lr=method.server_lr)
+        self.optimiser: torch.optim.Optimizer
+        if method.server_optimiser == "adam":
+            self.optimiser = torch.optim.Adam(self.parameters.values(), lr=method.server_lr, eps=method.tau)
+        else:
+            self.optimiser = torch.optim.SGD(self.parameters.values(), lr=method.server_lr)
         self.schedule = torch.optim.lr_scheduler.ExponentialLR(self.optimiser, method.round_decay)
         self.repeated = 0
         """Negatives drawn more than once for a client."""

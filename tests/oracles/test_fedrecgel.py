@@ -33,6 +33,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "balls-user-first": {"balls": "item", "order": "user-first", "rho_co": 0.3},
     "mean": {"reduction": "mean"},
     "no-prior": {"reg_user": 0.0},
+    "random-start": {"init": "normal"},  # without FedAdam's τ
     "weighted": {"weighting": "examples"},
     "g-norm": {**FedRecGEL.variants["paper"], "g_norm": 0.01},
 }

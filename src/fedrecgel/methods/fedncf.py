@@ -37,7 +37,7 @@ from fedrecgel.models import find_model
 from fedrecgel.models.base import INIT_SD, Model
 from fedrecgel.models.gradients import Gradients, LocalLoss
 from fedrecgel.models.neumf import NeuMF
-from fedrecgel.numerics.optim import adam_moments, client_adam
+from fedrecgel.numerics.optim import EPS, adam_moments, client_adam
 
 Optimiser = Literal["adam", "sgd"]
 RELEASED: dict[str, object] = {
@@ -49,9 +49,11 @@ RELEASED: dict[str, object] = {
     "user_lr": 0.1,
     "server_optimiser": "adam",
     "server_lr": 1e-3,
+    "server_tau": EPS,
     "round_decay": 1.0,
     "reg_user": 0.0,
     "init": "normal",
+    "start_popularity": 0.0,
 }
 """Settings of the code released with FedRecGEL."""
 
@@ -64,7 +66,7 @@ class FedNCF(fed.Method):
     sends: ClassVar[frozenset[str]] = frozenset({*NeuMF.tables, *NeuMF.network, *spectral_start.SENDS})
     variants: ClassVar[Mapping[str, Mapping[str, object]]] = {"released": RELEASED}
     search: ClassVar[Mapping[str, object]] = {
-        "server_lr": {"low": 3e-4, "high": 3e-2, "log": True},
+        "server_lr": {"low": 3e-4, "high": 1e-1, "log": True},
         "user_lr": {"low": 1e-2, "high": 1.0, "log": True},
     }
     contract: ClassVar[Mapping[str, object]] = {"gmf_dim": 8, "mlp_dim": 16, "fraction": 1.0, "server_lr": 0.01}
@@ -79,19 +81,24 @@ class FedNCF(fed.Method):
     """How a device steps its user vector; Adam's moments stay on the device over rounds."""
     user_lr: fed.Rate = 0.1
     """Learning rate of the user vector."""
-    reg_user: fed.Radius = 1.0
+    reg_user: fed.Radius = 2.0
     """Pull of the user vector towards 0, divided by the client's number of examples: a short history moves it less."""
     server_optimiser: Optimiser = "adam"
     """How the server steps the shared tensors with the mean gradient."""
-    server_lr: fed.Rate = 2e-2
+    server_lr: fed.Rate = 5e-2
     """Learning rate of the server in round 0."""
+    server_tau: fed.Radius = 1e-3
+    """FedAdam's τ, how small a gradient still makes a whole step of Adam, where tables do not start at random; where
+    they do, gradients are too small for it in the first rounds, and it is 1e-8."""
     round_decay: fed.Fraction = 0.97
     """Factor of this rate from round to round: later rounds overfit less."""
-    init: Literal["auto", "normal", "spectral"] = "auto"
+    init: Literal["auto", "normal", "spectral", "kept"] = "auto"
     """Item tables start at random, or from eigenvectors after three rounds of sums over all clients; auto: from
-    eigenvectors where there are so many clients that these sums hide each of them."""
+    eigenvectors where there are so many clients that these sums hide each of them; kept: from an earlier run."""
     start_rank: fed.Size = 32
     """How many eigenvectors; sums hide clients from 30 times as many of them on."""
+    start_popularity: fed.Radius = 1.0
+    """Standard deviation of one more column of the tables after them: the logarithm of how often an item occurs."""
     reduction: Literal["chunks", "mean"] = "chunks"
     """Local loss: sum of the means of chunks (released code), or mean over all examples (Algorithm 1)."""
     chunk: fed.Size = 128
@@ -110,7 +117,17 @@ class FedNCF(fed.Method):
     @property
     def server_needs(self) -> fed.Need:
         """Adam squares the sum, and eigenvectors are no linear function of theirs; a plain step is linear."""
-        return fed.Need.LINEAR if self.server_optimiser == "sgd" and self.init == "normal" else fed.Need.SUM
+        return fed.Need.LINEAR if self.server_optimiser == "sgd" and not self.starts else fed.Need.SUM
+
+    @property
+    def starts(self) -> bool:
+        """Whether there is a spectral start, or may be one."""
+        return self.init in ("auto", "spectral")
+
+    @property
+    def tau(self) -> float:
+        """Of the server's Adam."""
+        return EPS if self.init == "normal" else self.server_tau
 
     def hides_from(self, shared: fed.Tensors) -> fed.Minima:
         """Of the sums of a spectral start, or of gradients."""
@@ -124,7 +141,7 @@ class FedNCF(fed.Method):
     def leaves_device(self) -> frozenset[str]:
         """The gradients, if clients count by it their number of examples, and terms of the sums of a spectral start."""
         shared = frozenset({*self.backbone.tables, *self.backbone.network})
-        start = spectral_start.SENDS if self.init != "normal" else frozenset()
+        start = spectral_start.SENDS if self.starts else frozenset()
         return shared | start | ({"weight"} if self.weighting == "examples" else set())
 
     def cohort(self, server: fed.Server, population: Int[Tensor, " m"], round: int, draws: fed.Draws) -> fed.Ids:
@@ -133,11 +150,11 @@ class FedNCF(fed.Method):
         return population if begins else super().cohort(server, population, round, draws)
 
     def settled(self, problem: fed.Problem, *, goes_on: bool = False) -> FedNCF:
-        """A spectral start where enough clients hide each other in its sums, and there was none before."""
+        """A spectral start where enough clients hide each other in its sums, and there was no run before."""
         if self.init != "auto":
             return self
         enough = problem.n_clients >= spectral_start.minima(self.start_rank).sum
-        return replace(self, init="spectral" if enough and not goes_on else "normal")
+        return replace(self, init="kept" if goes_on else "spectral" if enough else "normal")
 
     def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """Random item tables and network."""
@@ -204,14 +221,15 @@ class FedNCF(fed.Method):
 
     def start_server(self, server: fed.Server, inbox: fed.Inbox, round: int) -> fed.Server:
         """One step of the spectral start."""
-        shared = spectral_start.step(server.shared, inbox.total(), round, self.backbone.tables)
+        sums, tables = inbox.total(), self.backbone.tables
+        shared = spectral_start.step(server.shared, sums, round, tables, self.start_popularity)
         return fed.Server(shared, server.kept)
 
     def step_server(self, server: fed.Server, gradient: fed.Tensors, round: int) -> fed.Server:
         """Adam or plain gradient descent."""
         lr = self.server_lr * self.round_decay**round
         if self.server_optimiser == "adam":
-            return fed.Server(*self.backbone.adam(server.shared, gradient, server.kept, lr))
+            return fed.Server(*self.backbone.adam(server.shared, gradient, server.kept, lr, self.tau))
         return fed.Server({name: value - lr * gradient[name] for name, value in server.shared.items()})
 
     def score(

@@ -42,7 +42,7 @@ class FedRecGEL(FedNCF):
         | {"user_optimiser": "sgd", "user_lr": 1e-3, "server_optimiser": "sgd", "server_lr": 1e-3},
     }
     search: ClassVar[Mapping[str, object]] = {
-        "server_lr": {"low": 3e-4, "high": 3e-2, "log": True},
+        "server_lr": {"low": 3e-4, "high": 1e-1, "log": True},
         "user_lr": {"low": 1e-2, "high": 1.0, "log": True},
         "rho_co": {"low": 1e-2, "high": 1.0, "log": True},
         "rho_ur": {"low": 1e-2, "high": 1.0, "log": True},

@@ -16,7 +16,7 @@ from torch.nn.functional import embedding_bag
 
 from fedrecgel.methods import author as fed
 from fedrecgel.numerics.own_rows import OwnRows
-from fedrecgel.numerics.spectral_scores import damping
+from fedrecgel.numerics.spectral_scores import damping, standardise
 from fedrecgel.numerics.spectrum import nystrom, orthonormal
 
 ROUNDS = 3
@@ -70,8 +70,18 @@ def own_terms(shared: fed.Tensors, batch: fed.ClientBatch, round: int) -> fed.Up
     return fed.Upload(batch.ids, {}, rows, own.items, torch.ones_like(own.m))
 
 
-def step(shared: fed.Tensors, sums: fed.Tensors, round: int, tables: Sequence[str]) -> fed.Tensors:
-    """The shared tensors after a sum; after the last one the tables stand on eigenvectors, and nothing else is left."""
+def step(
+    shared: fed.Tensors, sums: fed.Tensors, round: int, tables: Sequence[str], popularity: float = 0.0
+) -> fed.Tensors:
+    """The shared tensors after a sum; after the last one the tables stand on eigenvectors, and nothing else is left.
+
+    Args:
+        shared: before the sum.
+        sums: over all clients.
+        round: which sum it is.
+        tables: which of the shared tensors start from it.
+        popularity: standard deviation of a further column, the logarithm of the counts; 0 for none.
+    """
     if round == 0:
         return {**shared, COUNTS: sums["counts"]}
     if round < ROUNDS - 1:
@@ -79,7 +89,11 @@ def step(shared: fed.Tensors, sums: fed.Tensors, round: int, tables: Sequence[st
     vectors, values = nystrom(sums["spectrum"], shared[BASIS])
     whole = vectors * (values / values[0]).sqrt() / damping(shared[COUNTS])[:, None]
     rest = left(shared)
-    return {**rest, **{name: _replace_columns(rest[name], whole) for name in tables if rest[name].shape[1] > 1}}
+    starts = {name: _replace_columns(rest[name], whole) for name in tables if rest[name].shape[1] > 1}
+    if popularity > 0:
+        column = popularity * standardise((shared[COUNTS].clamp(min=0) + 1).log().mT).mT
+        starts = {name: _put_column(table, column, whole.shape[1]) for name, table in starts.items()}
+    return {**rest, **starts}
 
 
 def left(shared: fed.Tensors) -> fed.Tensors:
@@ -92,3 +106,10 @@ def _replace_columns(table: Float[Tensor, "n d"], whole: Float[Tensor, "n k"]) -
     chosen = whole[:, : table.shape[1]]
     scaled = chosen * (ROW_NORM / chosen.square().sum(1).mean().sqrt())
     return torch.cat([scaled, table[:, chosen.shape[1] :]], 1).contiguous()
+
+
+def _put_column(table: Float[Tensor, "n d"], column: Float[Tensor, "n 1"], at: int) -> Float[Tensor, "n d"]:
+    """This column behind the eigenvectors, if the table is wider than their number."""
+    if at >= table.shape[1]:
+        return table
+    return torch.cat([table[:, :at], column, table[:, at + 1 :]], 1).contiguous()

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import embedding
 
 from fedrecgel.models.gradients import Gradients, LocalLoss, Part, Point, Slopes, differentiate, sam_gradients
-from fedrecgel.numerics.optim import server_adam
+from fedrecgel.numerics.optim import EPS, server_adam
 from fedrecgel.tensors import Tensors
 
 INIT_SD = 0.01
@@ -74,9 +74,11 @@ class Model(ABC):
         """∇L at the worst points of radius (ρ_ur, ρ_co); items of tables in `balls` have a ball each."""
         return sam_gradients(self, shared, user, loss, rho_ur, rho_co, of, balls)
 
-    def adam(self, shared: Tensors, gradients: Tensors, moments: Tensors, lr: float) -> tuple[Tensors, Tensors]:
+    def adam(
+        self, shared: Tensors, gradients: Tensors, moments: Tensors, lr: float, eps: float = EPS
+    ) -> tuple[Tensors, Tensors]:
         """One Adam step of the shared tensors, on the server: new tensors and new moments."""
-        return server_adam(shared, gradients, moments, lr)
+        return server_adam(shared, gradients, moments, lr, eps)
 
     def point(self, shared: Tensors, rows: Int[Tensor, "C K"], user: Float[Tensor, "C d"]) -> Point:
         """Where clients stand who see these rows of the shared tensors."""

@@ -35,6 +35,7 @@ from fedrecgel.models.gradients import Gradients, LocalLoss, Part, Point, sam_gr
 from fedrecgel.models.kernels import kernels_allowed
 from fedrecgel.models.kernels.neumf import Kernel, kernel
 from fedrecgel.numerics.losses import bce
+from fedrecgel.numerics.optim import EPS
 from fedrecgel.tensors import Factors, Tensors
 
 
@@ -135,10 +136,12 @@ class NeuMF(Model):
         with torch.no_grad():  # written out, so there is nothing for autograd to keep books of
             return sam_gradients(self, shared, user, loss, rho_ur, rho_co, of, balls)
 
-    def adam(self, shared: Tensors, gradients: Tensors, moments: Tensors, lr: float) -> tuple[Tensors, Tensors]:
+    def adam(
+        self, shared: Tensors, gradients: Tensors, moments: Tensors, lr: float, eps: float = EPS
+    ) -> tuple[Tensors, Tensors]:
         """One Adam step of the shared tensors."""
         compiled = self._kernel(shared["item_mlp"])
-        return (compiled.server_adam if compiled else super().adam)(shared, gradients, moments, lr)
+        return (compiled.server_adam if compiled else super().adam)(shared, gradients, moments, lr, eps)
 
     def point(self, shared: Tensors, rows: Int[Tensor, "C K"], user: Float[Tensor, "C d"]) -> NeuMFPoint:
         """Where clients stand who see these rows of the shared tensors."""

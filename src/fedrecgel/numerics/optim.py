@@ -76,8 +76,17 @@ def adam_moments(parameters: Tensors) -> Tensors:
     return {**moments, "step": torch.zeros((), device=next(iter(parameters.values())).device)}
 
 
-def server_adam(parameters: Tensors, gradients: Tensors, moments: Tensors, lr: float) -> tuple[Tensors, Tensors]:
+def server_adam(
+    parameters: Tensors, gradients: Tensors, moments: Tensors, lr: float, eps: float = EPS
+) -> tuple[Tensors, Tensors]:
     """One dense Adam step: rows without gradient drift on by their momentum, as in the published code.
+
+    Args:
+        parameters: what is stepped.
+        gradients: of each.
+        moments: of `adam_moments`, or of the step before.
+        lr: the rate.
+        eps: FedAdam's τ (Reddi et al., ICLR 2021): gradients that are small beside it make small steps.
 
     Returns:
         New parameters and new moments.
@@ -98,7 +107,7 @@ def server_adam(parameters: Tensors, gradients: Tensors, moments: Tensors, lr: f
         beta2=BETA2,
         lr=lr,
         weight_decay=0.0,
-        eps=EPS,
+        eps=eps,
         maximize=False,
     )
     kept["step"] += 1

@@ -45,14 +45,14 @@ class Scorer:
     @cached_property
     def popularity(self) -> Float[Tensor, " n"]:
         """z(log(n + 1))."""
-        return _standardise((self.shared["counts"].mT + 1).log()).squeeze(0)
+        return standardise((self.shared["counts"].mT + 1).log()).squeeze(0)
 
     @cached_property
     def freshness(self) -> Float[Tensor, " n"]:
         """z(log((f + ρ) / (n + 1))): how late an item comes in histories, beside the mean ρ over all rows (Eq. 13)."""
         counts, recent = self.shared["counts"].mT, self.shared["recent"].mT
         usual = torch.where(counts.any() & recent.any(), recent.sum() / counts.sum(), 1)
-        return _standardise(((recent + usual) / (counts + 1)).log()).squeeze(0)
+        return standardise(((recent + usual) / (counts + 1)).log()).squeeze(0)
 
     @cached_property
     def items(self) -> Float[Tensor, "n d"]:
@@ -171,7 +171,7 @@ class Scorer:
             together = embedding_bag(own.items, self.shared["pairs"], per_sample_weights=weights, mode="sum")
         else:
             together = self._hashed_pairs(own, weights)
-        return _standardise(together * self.damping)
+        return standardise(together * self.damping)
 
     def _hashed_pairs(self, own: OwnRows, weights: Float[Tensor, "C H"]) -> Float[Tensor, "C n"]:
         """The own items' rows of the table of pairs, read from its sketch one own item after another."""
@@ -192,7 +192,7 @@ def _dot(query: Float[Tensor, "C k"], table: Float[Tensor, "n k"], items: Int[Te
     return (query @ table.mT).gather(1, items)
 
 
-def _standardise(scores: Float[Tensor, "C n"]) -> Float[Tensor, "C n"]:
+def standardise(scores: Float[Tensor, "C n"]) -> Float[Tensor, "C n"]:
     """Mean 0 and deviation 1 over the catalogue; 0 where all are the same."""
     deviation = scores.std(1, correction=0, keepdim=True)
     return (scores - scores.mean(1, keepdim=True)) / torch.where(deviation > 0, deviation, torch.inf)

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedrecgel.channels.base import Channel, RoundSetup
@@ -32,7 +33,7 @@ from fedrecgel.methods.base import Method
 from fedrecgel.methods.messages import Problem, Server
 from fedrecgel.models.kernels import with_kernels
 from fedrecgel.runs.acceleration import settle
-from fedrecgel.runs.allowed import allowed_rounds
+from fedrecgel.runs.allowed import allowed_rounds, check_limits
 from fedrecgel.runs.config import Config, MethodSettings, check_device
 from fedrecgel.runs.continued import Continued, find_start
 from fedrecgel.runs.folder import RunFolder
@@ -167,6 +168,7 @@ class Training:
             self.store.write(*self.continued.private())
         self.server = self.devices.seal_server(server)
         check_first_cohort(self.method, channel, problem, self.server, self.draws)
+        check_limits(config.gate, self.server.shared)
         self.last_round = allowed_rounds(config, self.method, channel, split.n_users)
         self.round = 0
         self.best_round: int | None = None
@@ -178,6 +180,8 @@ class Training:
         """Ranks by popularity, once it is measured."""
         self.coverage: dict[str, float] | None = None
         """Of the whole catalogue, since it was last ranked; on nodes lists stay there."""
+        self.popular: dict[str, float] | None = None
+        """How much of these lists is popular anyway."""
         self.sampled: Ids | None = None
         """The clients whose whole catalogue was ranked, where these were not all."""
         self.history: list[Line] = []
@@ -296,6 +300,7 @@ class Training:
         self.sampled = self.engine.sample(held_out, most)
         ranks = self.engine.ranks(self.server, held_out, against, lists, self.sampled, self._ranked)
         self.coverage = lists.result()
+        self.popular = lists.popular(np.bincount(self.split.train.items, minlength=self.split.n_items))
         return ranks
 
     def _select(self, line: Line) -> None:
@@ -415,6 +420,6 @@ class Training:
         found = {"candidates": {name: last[name] for name in last if is_metric(name)}}
         if self.config.evaluation.full:
             found["catalogue"] = reference.evaluate("test", "catalogue")
-        if reference.coverage is not None:
-            found["coverage"] = reference.coverage
+        if reference.coverage is not None and reference.popular is not None:
+            found |= {"coverage": reference.coverage, "popular": reference.popular}
         return found

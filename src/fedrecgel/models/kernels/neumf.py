@@ -52,11 +52,11 @@ class Kernel:
         return half
 
     def server_adam(
-        self, parameters: Tensors, gradients: Tensors, moments: Tensors, lr: float
+        self, parameters: Tensors, gradients: Tensors, moments: Tensors, lr: float, eps: float = EPS
     ) -> tuple[Tensors, Tensors]:
         """As `optim.server_adam`, in one pass over memory."""
         step = int(moments["step"]) + 1
-        numbers = (1 - BETA1, BETA2, 1 - BETA2, EPS, lr / (1 - BETA1**step), (1 - BETA2**step) ** 0.5)
+        numbers = (1 - BETA1, BETA2, 1 - BETA2, eps, lr / (1 - BETA1**step), (1 - BETA2**step) ** 0.5)
         new, kept = {}, {"step": moments["step"] + 1}
         for name, value in parameters.items():
             read = (value, gradients[name], moments[f"{name}.m"], moments[f"{name}.v"])
