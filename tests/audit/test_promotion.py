@@ -7,15 +7,36 @@ from tests.audit.scenes import scene_of
 
 from fedrecgel.audit.promotion import fixed_limits, limits_by_round, promotable, promote
 from fedrecgel.engine.gate import GateSettings
+from fedrecgel.errors import ConfigError
+from fedrecgel.runs.allowed import check_limits
 
 
 def test_malicious_clients_push_their_item_and_limits_bind_them() -> None:
-    scene = scene_of("fedrecgel", options={"server_lr": 0.03, "fraction": 1.0})
+    scene = scene_of("fedrecgel", options={"server_lr": 0.03, "fraction": 1.0, "init": "normal"})
     honest = promote(scene, 0.0, 20)
     assert honest.er < 0.1
     assert promote(scene, 0.2, 20).er > 0.3
     assert promote(scene, 0.2, 20, fixed_limits(honest, GateSettings())).er < 0.1
     assert honest.row_limits[0] < honest.first_limits[0] < honest.first_limits[1]
+
+
+def test_a_run_through_a_kernel_is_attacked_like_any_other() -> None:
+    """`config.toml` of a run records that it had one."""
+    options = {"gmf_dim": 32, "mlp_dim": 128, "init": "normal"}
+    found = promote(scene_of("fedrecgel", options=options, local={"accelerate": True}), 0.2, 1)
+    assert found == promote(scene_of("fedrecgel", options=options, local={"accelerate": False}), 0.2, 1)
+
+
+def test_promotion_is_tried_from_random_tables() -> None:
+    """Limits that fit gradients would cut the counts of a spectral start, so a run that has one refuses them."""
+    scene = scene_of("fedrecgel", options={"init": "spectral", "start_rank": 4})
+    assert scene.from_random_tables().method.init == "normal"  # type: ignore[attr-defined]
+    plain = scene_of("fedmf")
+    assert plain.from_random_tables() is plain
+    with pytest.raises(ConfigError, match=r"should fit gradients.*Set method.init = 'normal'"):
+        check_limits(GateSettings(row_limits=(0.1,)), scene.first_server(start=True).shared)
+    check_limits(GateSettings(row_limit=0.1), plain.first_server(start=True).shared)
+    check_limits(GateSettings(), scene.first_server(start=True).shared)
 
 
 def test_limits_that_follow_are_those_of_a_run_with_known_ones() -> None:

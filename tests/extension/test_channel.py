@@ -165,7 +165,7 @@ def registered() -> Iterator[None]:
 
 @pytest.mark.parametrize("method", ["fedrecgel", "popularity"])
 def test_it_trains_as_plain_does_up_to_rounding(method: str) -> None:
-    options = TINY if method == "fedrecgel" else {"rounds": 1}
+    options = {**TINY, "server_lr": 0.01} if method == "fedrecgel" else {"rounds": 1}  # Adam magnifies rounding
     plain = fr.train(method, SPLIT, **options)
     mine = fr.train(method, SPLIT, run={"channel": "mine"}, my_mask={"bits": 45}, **options)
     same(mine.shared, plain.shared, 1e-6)

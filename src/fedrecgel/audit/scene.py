@@ -91,17 +91,29 @@ class Scene:
         return Problem(self.split.n_users, self.split.n_items, torch.float32)
 
     def engine(self, channel: Channel | None = None, gate: GateSettings | None = None) -> LocalEngine:
-        """All devices; those of a run on nodes draw from a secret, as nodes do."""
+        """All devices; those of a run on nodes draw from a secret, as nodes do.
+
+        Without a kernel, whatever the run had: kernels add uploads up before anybody can look at them or forge some.
+        """
         draws = Draws(self.config.run.seed, token_bytes(32) if self.config.run.engine == "flower" else b"")
         federation = Federation(self.split, self.config.sampling, torch.float32)
         store = ClientStore(self.method, self.problem, draws)
         channel, gate = channel or self.channel, gate or self.config.gate
-        return LocalEngine(self.method, federation, channel, store, draws, self.config.local, gate)
+        local = replace(self.config.local, accelerate=False)
+        return LocalEngine(self.method, federation, channel, store, draws, local, gate)
 
     def first_server(self, *, start: bool = False) -> Server:
         """Before round 0, or before what comes after a spectral start."""
         server = self.method.init_server(self.problem, Draws(self.config.run.seed))
         return server if start else replace(server, shared=spectral_start.left(server.shared))
+
+    def from_random_tables(self) -> Scene:
+        """The same run without a spectral start, if it has one: limits that fit gradients would cut its counts."""
+        if not spectral_start.begins(self.first_server(start=True).shared):
+            return self
+        settings = self.config.method
+        settings = replace(settings, options={**settings.options, "init": "normal"})
+        return Scene(replace(self.config, method=settings), self.split)
 
     def some_clients(self, n: int, turn: int = 0) -> Ids:
         """So many clients, other ones in every turn."""

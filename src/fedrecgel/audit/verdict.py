@@ -126,6 +126,7 @@ def attack_by_cohort(scene: Scene, tell: Callable[[str], None]) -> dict[int, Fin
 
 def promote_all(scene: Scene, tell: Callable[[str], None]) -> dict[str, Promotion]:
     """Without malicious clients, with some, and with limits against them."""
+    scene = scene.from_random_tables()
     rounds = min(ROUNDS, scene.config.run.rounds)
     tell("Training without malicious clients …")
     found = {"0%": promote(scene, 0.0, rounds)}

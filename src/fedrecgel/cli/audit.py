@@ -99,5 +99,7 @@ def describe(found: Audit, scene: Scene) -> str:
     if "0%" in found.promotion:
         by_round = ", ".join(f"{limit:.3g}" for limit in found.promotion[f"0%{BY_ROUND}"].row_limits)
         fixed = "--set gate.row_limit={:.3g} --set gate.client_limit={:.3g}".format(*found.promotion["0%"].first_limits)
-        lines.append(f"Limits: {fixed}; by round: --set gate.row_limits=[{by_round}]")
+        other = " (with --set method.init=normal, as promotion was tried)"
+        where = other if scene.from_random_tables() is not scene else ""
+        lines.append(f"Limits{where}: {fixed}; by round: --set gate.row_limits=[{by_round}]")
     return "\n".join([*lines, "", found.sentence])

@@ -47,6 +47,11 @@ class GateSettings:
     client_limit: Annotated[float, Meta(gt=0)] | None = None
     """Longest upload of rows that a device sends; longer ones are shortened as a whole."""
 
+    @property
+    def shortens(self) -> bool:
+        """Whether devices shorten what they send."""
+        return bool(self.row_limits) or self.row_limit is not None or self.client_limit is not None
+
     def longest_row(self, round: int) -> float | None:
         """The limit of rows in a round."""
         return self.row_limits[min(round, len(self.row_limits) - 1)] if self.row_limits else self.row_limit

@@ -1,14 +1,16 @@
-"""How many of a run's rounds its channel allows."""
+"""How many of a run's rounds its channel allows, and which limits its first rounds."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from fedrecgel.channels.base import Channel, Plan
+from fedrecgel.engine.gate import GateSettings
 from fedrecgel.errors import ConfigError
-from fedrecgel.methods import method_label
+from fedrecgel.methods import method_label, spectral_start
 from fedrecgel.methods.base import Method
 from fedrecgel.runs.config import Config
+from fedrecgel.tensors import Tensors
 
 
 def allowed_rounds(config: Config, method: Method, channel: Channel, n_clients: int) -> int:
@@ -28,6 +30,19 @@ def allowed_rounds(config: Config, method: Method, channel: Channel, n_clients: 
             f"channel '{channel.name}' allows {allowed}. Raise it, or the noise."
         )
     return allowed
+
+
+def check_limits(gate: GateSettings, shared: Tensors) -> None:
+    """Refuse limits where they would cut the first sums of a run.
+
+    Raises:
+        ConfigError: there are limits, and a spectral start.
+    """
+    if gate.shortens and spectral_start.begins(shared):
+        raise ConfigError(
+            "Limits of uploads (gate.row_limit, gate.row_limits, gate.client_limit) should fit gradients. They would "
+            "cut the counts that a spectral start adds up. Set method.init = 'normal', or leave them out."
+        )
 
 
 def measurements(config: Config, rounds: int) -> int:
