@@ -3,11 +3,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import tomli_w
 from tests.builders import random_split
 
 from fedrecgel.runs.config import Config, from_dict
-from fedrecgel.studies.plan import Job, Plan, config_fingerprint, estimate, probe, slowest_first
-from fedrecgel.studies.records import Record
+from fedrecgel.studies.fingerprints import config_fingerprint, recorded_fingerprint
+from fedrecgel.studies.plan import Job, Plan, estimate, probe, slowest_first
+from fedrecgel.studies.records import Record, ResultsLog
 
 SMALL = from_dict({"method": {"name": "fedncf", "gmf_dim": 4, "mlp_dim": 6, "fraction": 0.5}, "run": {"rounds": 6}})
 
@@ -28,6 +30,29 @@ def test_a_plan_has_every_run_once() -> None:
     plan = Plan.of(Path("none"), [SMALL, SMALL, replace(SMALL, run=replace(SMALL.run, seed=1))])
     assert len(plan.jobs) == len(plan.missing) == 2
     assert plan.jobs[0].folder.startswith("runs/demo-fedncf-s")
+
+
+def test_a_run_of_a_version_with_fewer_settings_is_the_same_run(tmp_path: Path) -> None:
+    """What a later setting meant before it was there: `released` says so, else the default."""
+    now = from_dict({"method": {"name": "fedncf", "reg_user": 0.0}})
+    settings = now.to_dict()
+    before = {name: values for name, values in settings.items() if name != "gate"}
+    before["method"] = {key: value for key, value in settings["method"].items() if key != "reg_user"}
+    assert recorded_fingerprint(before) == config_fingerprint(now)
+    assert recorded_fingerprint(before) != config_fingerprint(from_dict({"method": {"name": "fedncf"}}))
+    assert recorded_fingerprint({**settings, "method": {"name": "elsewhere.py:Mine"}}) is None  # it would run the file
+    assert recorded_fingerprint({**settings, "gone": {"key": 1}}) is None
+
+    folder = tmp_path / "runs" / "demo-fedncf-s0-0lder"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(tomli_w.dumps(before), encoding="utf-8")
+    for name in ("summary.json", "generalisation.json"):
+        (folder / name).write_text("{}", encoding="utf-8")
+    plan = Plan.of(tmp_path, [now, SMALL])
+    assert plan.missing == [Job(SMALL)]
+    assert plan.finished(Job(now)) == "runs/demo-fedncf-s0-0lder"
+    ResultsLog(tmp_path).append(Record("failed", "an older one", "runs/x", before, None))
+    assert ResultsLog(tmp_path).read().keys() == {config_fingerprint(now)}
 
 
 def test_time_is_estimated_from_earlier_runs() -> None:

@@ -11,7 +11,7 @@ from tests.results import patch_runner, words, write_csv
 from fedrecgel.cli.main import main
 from fedrecgel.methods import METHODS
 from fedrecgel.studies.experiment import Scope
-from fedrecgel.studies.plan import config_fingerprint
+from fedrecgel.studies.fingerprints import config_fingerprint
 from fedrecgel.studies.presets import Presets
 from fedrecgel.studies.quirks import (
     ALL,

@@ -17,7 +17,7 @@ def test_the_overview_shows_all_data_sets_popularity_first() -> None:
         "| method | shop | club |",
         "|---|---:|---:|",
         "| popularity | 50.0 / 50.0 | 25.0 / 25.0 |",
-        "| fedncf | 92.6 ▲ / 92.6 ▲ ¹ (91.66 / 91.66) | – |",
+        "| fedncf | 92.6 ▲ / 92.6 ▲ ¹<br>(91.66 / 91.66) | – |",
         "| ials, centralised | – | 75.0 / 75.0 |",
     ]
     assert "$^1$" in overview.latex()

@@ -12,6 +12,7 @@ import lzma
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePath, PurePosixPath
+from tempfile import TemporaryDirectory
 
 import msgspec
 
@@ -23,6 +24,10 @@ LOG = "results.jsonl"
 """Lines of several archives are put behind each other."""
 MACHINE = "environment.json"
 """Archives may come from several machines, or from one at several commits."""
+DATA = "data"
+"""Folder of what is known about data sets."""
+DOCUMENTS = "documents"
+"""Folder of reduced experiments, where they are of several archives."""
 TEXTS = frozenset({".json", ".jsonl", ".toml"})
 RANKS = "ranks.safetensors"
 """The only tensors that are packed: models weigh too much, and private parts are nobody's business."""
@@ -77,39 +82,76 @@ def archives(root: Path) -> list[Path]:
 def unpack(packed: list[Path], folder: Path) -> None:
     """Put what was packed into a folder; several archives become one experiments' folder.
 
+    What each says of its data sets stays apart, in `data/<archive>/`: facts belong to a split, and experiments may
+    split one data set differently. So do reduced experiments, in `documents/<archive>/`: two may ask the same question
+    of different data sets.
+
     Raises:
         StorageError: one is damaged, or holds what no archive of results does.
-        RunFolderError: two hold different files of one name.
+        RunFolderError: two hold different files of one name, so that a table would be of either.
     """
     left = LARGEST
+    folder.mkdir(parents=True, exist_ok=True)
     for path in packed:
-        try:
-            with tarfile.open(path, "r:xz") as file:
-                for member in file:
-                    left -= member.size
-                    if left < 0:
-                        raise StorageError(f"'{path}' should unpack to at most {LARGEST:,} bytes. It has more.")
-                    _place(file, member, folder, path)
-        except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
-            raise StorageError(f"'{path}' should be packed results. It cannot be read: {error}.") from error
+        with TemporaryDirectory(dir=folder) as place:
+            left = _extract(path, Path(place), left)
+            _merge(Path(place), folder, path, apart=len(packed) > 1)
 
 
-def _place(file: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, source: Path) -> None:
-    name = PurePosixPath(member.name)
-    content = file.extractfile(member) if member.isreg() else None
-    if content is None or name.is_absolute() or ".." in name.parts or not _is_result(name):
-        raise StorageError(f"'{source}' should be packed results. Found '{member.name}' in it, which is none.")
-    text, target = content.read(), folder.joinpath(*name.parts)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if name.as_posix() == LOG:
-        with target.open("ab") as log:
-            log.write(text)
-    elif name.as_posix() == MACHINE and target.exists():
-        target.write_text(_together(target.read_bytes(), text, source), encoding="utf-8")
-    elif target.exists() and target.read_bytes() != text:
-        raise RunFolderError(f"Packed results should agree. '{source}' has another '{member.name}' than one before it.")
-    else:
-        target.write_bytes(text)
+def _extract(packed: Path, folder: Path, left: int) -> int:
+    """Write the files of one archive; returns how many bytes the next may have."""
+    try:
+        with tarfile.open(packed, "r:xz") as file:
+            for member in file:
+                left -= member.size
+                if left < 0:
+                    raise StorageError(f"'{packed}' should unpack to at most {LARGEST:,} bytes. It has more.")
+                name = PurePosixPath(member.name)
+                content = file.extractfile(member) if member.isreg() else None
+                if content is None or name.is_absolute() or ".." in name.parts or not _is_result(name):
+                    raise StorageError(
+                        f"'{packed}' should be packed results. Found '{member.name}' in it, which is none."
+                    )
+                target = folder.joinpath(*name.parts)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content.read())
+    except (tarfile.TarError, lzma.LZMAError, EOFError, OSError) as error:
+        raise StorageError(f"'{packed}' should be packed results. It cannot be read: {error}.") from error
+    return left
+
+
+def _merge(new: Path, folder: Path, source: Path, *, apart: bool) -> None:
+    """Move the files of an archive to those of archives before it."""
+    for path in sorted(path for path in new.rglob("*") if path.is_file()):
+        inside = path.relative_to(new)
+        target = folder / (_own_place(inside, source.name.removesuffix(SUFFIX)) if apart else inside)
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(target)
+        elif inside == Path(LOG):
+            with target.open("ab") as log:
+                log.write(path.read_bytes())
+        elif inside == Path(MACHINE):
+            target.write_text(_together(target.read_bytes(), path.read_bytes(), source), encoding="utf-8")
+        elif target.read_bytes() != path.read_bytes() and not _same_ranks(target.parent, path.parent):
+            raise RunFolderError(
+                f"Packed results should agree. '{source}' has another '{inside.as_posix()}' than one before it."
+            )
+
+
+def _own_place(inside: Path, archive: str) -> Path:
+    """Where a file goes that every archive may have in its own way."""
+    if inside.parts[0] == DATA:
+        return Path(DATA, archive, *inside.parts[1:])
+    if len(inside.parts) == 1 and inside.suffix == ".json" and inside.name != MACHINE:
+        return Path(DOCUMENTS, archive, inside.name)
+    return inside
+
+
+def _same_ranks(first: Path, second: Path) -> bool:
+    """Whether two folders hold one run, trained twice: seconds and commits may differ, what it reaches does not."""
+    ranks = [folder / RANKS for folder in (first, second)]
+    return all(path.exists() for path in ranks) and ranks[0].read_bytes() == ranks[1].read_bytes()
 
 
 def _together(first: bytes, second: bytes, source: Path) -> str:

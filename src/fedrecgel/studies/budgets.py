@@ -16,10 +16,11 @@ from fedrecgel.methods import find_method, method_label
 from fedrecgel.methods.messages import Need
 from fedrecgel.runs.config import Config
 from fedrecgel.studies.cells import SHOWN, Row, RowPlan, Runs, configs_of, family, left_out, plan_row
+from fedrecgel.studies.colours import colours_of
 from fedrecgel.studies.experiment import Document, Experiment, Option
 from fedrecgel.studies.presets import Assignment, Presets
 from fedrecgel.studies.records import Record
-from fedrecgel.studies.rows import POPULARITY, cell_entry, left_out_notes, points_text, seeds_entry, signs_note
+from fedrecgel.studies.rows import POPULARITY, cell_entry, left_out_notes, seeds_entry, signs_note
 from fedrecgel.studies.statistics import TEST, Comparison
 
 EPSILONS = "inf,16,8,4,2,1"
@@ -102,7 +103,7 @@ class Privacy(Document):
             f"Test: {self.test}.",
             *left_out_notes(self.left_out.get(dataset)),
         ]
-        title = f"{dataset}: accuracy against ε"
+        title = f"{dataset}: accuracy against ε, in numbers"
         columns = ["method", *(f"ε = {budget}" for budget in budgets)]
         return Table(f"privacy-{dataset}", title, columns, lines, notes, self.command)
 
@@ -152,29 +153,48 @@ def _steps(points: Sequence[Point], metric: str = "HR@10") -> Steps:
         for budget in dict.fromkeys(point.budget for point in points)
         if all((method, budget) in cells for method in methods)
     ]
-    lines = []
-    for number, method in enumerate(methods):
+    lines, colours = [], colours_of({method: method for method in methods})
+    for method in methods:
         own = [cells[method, budget] for budget in budgets]
         low, high = ([100 * (cell.mean + side * (cell.sd or 0.0)) for cell in own] for side in (-1, 1))
-        lines.append(StepLine(method_label(method), [100 * cell.mean for cell in own], number, low, high))
+        lines.append(StepLine(method_label(method), [100 * cell.mean for cell in own], colours[method], low, high))
     return Steps(f"{metric} over ε", "ε: less privacy on the left, more on the right", budgets, f"{metric}, %", lines)
 
 
 def _findings(points: Sequence[Point], metric: str = "HR@10") -> list[str]:
-    sentences = []
-    for method in dict.fromkeys(point.row.method for point in points if point.above_popularity):
-        told = [point for point in points if point.row.method == method and metric in point.above_popularity]
-        if told:
-            each = (f"ε = {point.budget} {points_text(point.above_popularity[metric])}" for point in told)
-            above = [point.budget for point in told if point.above_popularity[metric].sign > 0]
-            reached = f"above it at ε = {', '.join(above)}" if above else "above it at no ε"
-            if all(point.above_popularity[metric].verdict == "untested" for point in told):
-                reached = "too few seeds to test"
-            name = method_label(method)
-            sentences.append(
-                f"{name} with noise against popularity with noise, {metric}: {reached} ({'; '.join(each)})."
-            )
-    return sentences
+    """What noise of a middling budget leaves of each method, and who is above popularity with the same noise."""
+    tested = [(point, point.above_popularity[metric]) for point in points if metric in point.above_popularity]
+    if not tested:
+        return []
+    above: dict[str, list[str]] = {}
+    for point, found in tested:
+        if found.sign > 0:
+            above.setdefault(method_label(point.row.method), []).append(point.budget)
+    told = [f"{name} at ε = {', '.join(budgets)}" for name, budgets in above.items()]
+    verdict = (
+        f"Above popularity with the same noise: {'; '.join(told)}."
+        if told
+        else "No method is above popularity with the same noise."
+    )
+    if all(found.verdict == "untested" for _, found in tested):
+        verdict = "The seeds are too few to test who is above popularity with the same noise."
+    return [*_levels(points, metric), verdict]
+
+
+def _levels(points: Sequence[Point], metric: str) -> list[str]:
+    """At the middle of the finite budgets, beside no noise."""
+    finite = sorted({point.epsilon for point in points if point.epsilon is not None})
+    if not finite:
+        return []
+    middle = finite[len(finite) // 2]
+    shown = {(point.row.method, point.epsilon): point.row.cells["candidates"][metric].mean for point in points}
+    names = sorted((name for name, epsilon in shown if epsilon == middle), key=lambda name: -shown[name, middle])
+    each = [
+        f"{method_label(name)} {100 * shown[name, middle]:.0f}%"
+        + (f" ({100 * shown[name, None]:.0f}% without)" if (name, None) in shown else "")
+        for name in names
+    ]
+    return [f"With noise for ε = {middle:g} {metric} is: {', '.join(each)}."]
 
 
 @dataclass(frozen=True)

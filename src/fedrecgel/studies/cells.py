@@ -17,7 +17,7 @@ from fedrecgel.methods import find_method, method_label
 from fedrecgel.runs.config import Config
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.ranks_file import RankFile, read_ranks
-from fedrecgel.studies.plan import config_fingerprint
+from fedrecgel.studies.fingerprints import config_fingerprint
 from fedrecgel.studies.presets import Assignment, Origin, Presets, Setting
 from fedrecgel.studies.published import PublishedCell
 from fedrecgel.studies.records import Record

@@ -20,7 +20,7 @@ from fedrecgel.studies.experiment import Document, Experiment, Option, names_in
 from fedrecgel.studies.plan import Job
 from fedrecgel.studies.presets import Setting
 from fedrecgel.studies.published import SOURCE, published
-from fedrecgel.studies.records import Record
+from fedrecgel.studies.records import Record, ResultsLog
 from fedrecgel.studies.tasks import FlatnessTask, Task
 from fedrecgel.theory.flatness import Flatness, FlatnessSettings, Normalisation, Rise
 
@@ -178,10 +178,10 @@ class MeasurementPlan:
         mark = sha256(msgspec.json.encode(self.settings)).hexdigest()[:8]
         return f"landscape/{Path(self.job.folder).name}-{mark}.json"
 
-    def task(self, root: Path) -> FlatnessTask:
+    def task(self, root: Path, run: Record) -> FlatnessTask:
         """What a worker does."""
         label = f"landscape of {self.job.label}"
-        return FlatnessTask(label, self.job.config, root / self.job.folder, root / self.file, self.settings)
+        return FlatnessTask(label, self.job.config, root / run.folder, root / self.file, self.settings)
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,9 @@ class LandscapeExperiment(Experiment):
 
     def measurements(self, root: Path) -> list[Task]:
         """Those that are not there yet, of finished runs."""
-        return [plan.task(root) for plan in self.plans if plan.job.finished(root) and not (root / plan.file).exists()]
+        records = ResultsLog(root).read()
+        missing = ((plan, records.get(plan.job.fingerprint)) for plan in self.plans if not (root / plan.file).exists())
+        return [plan.task(root, run) for plan, run in missing if run is not None and run.status == "finished"]
 
     def reduce(self, root: Path, records: dict[str, Record], command: str) -> Landscape:
         """Collect the measurements that exist, and the published averages beside them."""

@@ -38,10 +38,10 @@ def _level(row: Row, against: Against, metric: str, origin: float, colour: int |
     value, found = 100 * cell.mean, cell.popularity
     details = [(metric, f"{value:.2f}"), ("seeds", str(len(row.seeds))), ("kind", row.kind)]
     if found is None:
-        return Level(row.label, row.kind, colour, value, value, value, 0, details)
+        return Level(row.label, value, value, value, 0, details, row.kind, colour)
     low, high = (100 * (origin + end) for end in (found.low, found.high))
     details += [
         ("minus popularity", f"{100 * found.difference:+.2f} [{100 * found.low:+.2f}, {100 * found.high:+.2f}]"),
         ("verdict", verdict_text(found)),
     ]
-    return Level(row.label, row.kind, colour, value, low, high, found.sign, details)
+    return Level(row.label, value, low, high, found.sign, details, row.kind, colour)

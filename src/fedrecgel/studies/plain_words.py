@@ -45,8 +45,8 @@ def _percent(row: Row, against: Against = "candidates") -> str:
 def _level(popularity: Row, best: Row) -> str:
     """In words for somebody who has never heard of HR@10."""
     sentence = (
-        f"Popularity alone puts the item that a user chose next among the first 10 of 100 for {_percent(popularity)} "
-        f"of users; the best federated method, {best.label}, for {_percent(best)}"
+        f"Of the items that users chose and no method saw, popularity alone puts {_percent(popularity)} among the "
+        f"first 10 of 100; the best federated method, {best.label}, {_percent(best)}"
     )
     if "catalogue" in popularity.cells and "catalogue" in best.cells:
         sides = " and ".join(_percent(row, "catalogue") for row in (popularity, best))
@@ -60,12 +60,12 @@ def _against_popularity(federated: Sequence[Row]) -> str:
     if not tested:
         return ""
     told = [
-        f"{text} {', '.join(f'{name} ({points_text(one)})' for name, one in group.items())}"
+        f"{text}: {', '.join(f'{name} ({points_text(one)})' for name, one in group.items())}"
         for verdict, text in GROUPS.items()
         if (group := _of(tested, verdict))
     ]
     none = "" if _of(tested, "above") else "no method is clearly better; "
-    return f"Against popularity, in points of {METRIC}: {none}{'; '.join(told)}."
+    return f"Against popularity, in points of {METRIC}, {none}{'; '.join(told)}."
 
 
 def _of(found: dict[str, Comparison], verdict: Verdict) -> dict[str, Comparison]:

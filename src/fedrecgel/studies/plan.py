@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from statistics import median
 
 from fedrecgel.data.split import Split
 from fedrecgel.engine.workers import available_cores
-from fedrecgel.errors import FedrecgelError
+from fedrecgel.errors import FedrecgelError, RunFolderError
 from fedrecgel.methods import method_label
 from fedrecgel.methods.messages import Need
 from fedrecgel.runs.config import Config
 from fedrecgel.runs.folder import RunFolder
-from fedrecgel.runs.settings import CHANGE_NO_NUMBER, settings_fingerprint
+from fedrecgel.runs.settings import read_settings
 from fedrecgel.runs.training import train_config
+from fedrecgel.studies.fingerprints import config_fingerprint, recorded_fingerprint
 from fedrecgel.studies.records import GENERALISATION, Record, ResultsLog, finished_record
 from fedrecgel.studies.tasks import Task, TrainTask
 from fedrecgel.studies.workers import Outcome, run_tasks
@@ -25,11 +26,6 @@ from fedrecgel.studies.workers import Outcome, run_tasks
 PROBE_ROUNDS = 2
 SLOWER = 10.0
 """How many times longer than usual a round may take where a server compares whole uploads."""
-
-
-def config_fingerprint(config: Config) -> str:
-    """SHA-256 of every setting that can change a number."""
-    return settings_fingerprint(config.to_dict(), CHANGE_NO_NUMBER)
 
 
 @dataclass(frozen=True)
@@ -53,9 +49,10 @@ class Job:
         """For people."""
         return f"{self.config.data.name} {method_label(self.config.method.name)} seed {self.config.run.seed}"
 
-    def finished(self, root: Path) -> bool:
-        """Whether the folder is complete."""
-        return RunFolder(root / self.folder).summary.exists() and (root / self.folder / GENERALISATION).exists()
+
+def _is_complete(folder: Path) -> bool:
+    """Whether a run folder has everything that a record is made of."""
+    return RunFolder(folder).summary.exists() and (folder / GENERALISATION).exists()
 
 
 @dataclass(frozen=True)
@@ -64,17 +61,40 @@ class Plan:
 
     root: Path
     jobs: tuple[Job, ...]
+    earlier: Mapping[str, str] = field(default_factory=dict)
+    """Folders in which earlier versions of the package finished runs, by the fingerprint these have now."""
 
     @classmethod
     def of(cls, root: Path, configs: Iterable[Config]) -> Plan:
         """The distinct runs among these."""
         jobs = {job.fingerprint: job for job in map(Job, configs)}
-        return cls(root, tuple(sorted(jobs.values(), key=lambda job: job.config.data.name)))
+        known = {job.folder for job in jobs.values()}
+        places = [path for path in sorted(root.glob("runs/*")) if path.relative_to(root).as_posix() not in known]
+        earlier = {
+            mark: path.relative_to(root).as_posix() for path in places if _is_complete(path) for mark in _marks(path)
+        }
+        return cls(root, tuple(sorted(jobs.values(), key=lambda job: job.config.data.name)), earlier)
+
+    def finished(self, job: Job) -> str | None:
+        """The complete folder of a run, relative to the experiments' folder; None if there is none."""
+        if _is_complete(self.root / job.folder):
+            return job.folder
+        return self.earlier.get(job.fingerprint)
 
     @property
     def missing(self) -> list[Job]:
         """Runs that are not finished."""
-        return [job for job in self.jobs if not job.finished(self.root)]
+        return [job for job in self.jobs if self.finished(job) is None]
+
+
+def _marks(folder: Path) -> set[str]:
+    """Fingerprints of plans that a finished run answers: with the path it took, or with `auto`, which chose it."""
+    try:
+        settings = read_settings(RunFolder(folder).config)
+    except RunFolderError:
+        return set()
+    undecided = {**settings, "local": {**settings.get("local", {}), "accelerate": "auto"}}
+    return {mark for mark in map(recorded_fingerprint, (settings, undecided)) if mark is not None}
 
 
 @dataclass(frozen=True)
@@ -160,7 +180,7 @@ def carry_out(
         if isinstance(outcome.task, TrainTask) and outcome.status != "interrupted":
             job = of_task[str(outcome.task.folder)]
             failed = Record("failed", job.fingerprint, job.folder, job.config.to_dict(), None, error=outcome.message)
-            log.append(_record(plan.root, job) if outcome.status == "finished" else failed)
+            log.append(_record(plan.root, job, job.folder) if outcome.status == "finished" else failed)
         watch(outcome)
 
 
@@ -169,9 +189,9 @@ def record_finished(plan: Plan) -> None:
     log = ResultsLog(plan.root)
     recorded = log.read()
     for job in plan.jobs:
-        known = recorded.get(job.fingerprint)
-        if job.finished(plan.root) and (known is None or known.status != "finished"):
-            log.append(_record(plan.root, job))
+        known, folder = recorded.get(job.fingerprint), plan.finished(job)
+        if folder is not None and (known is None or known.status != "finished"):
+            log.append(_record(plan.root, job, folder))
 
 
 def _share_cores(config: Config, jobs: int) -> Config:
@@ -179,5 +199,5 @@ def _share_cores(config: Config, jobs: int) -> Config:
     return replace(config, local=replace(config.local, workers=max(1, available_cores() // jobs)))
 
 
-def _record(root: Path, job: Job) -> Record:
-    return finished_record(root, job.folder, job.fingerprint, job.config.to_dict())
+def _record(root: Path, job: Job, folder: str) -> Record:
+    return finished_record(root, folder, job.fingerprint, job.config.to_dict())

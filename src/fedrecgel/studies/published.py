@@ -46,8 +46,8 @@ CAVEATS = {
     ),
     "lastfm": (
         "Lastfm-2K: the released code stores 64.69 / 44.56 (HR@10 / NDCG@10) at the published setting; its "
-        "plotting notebook adds 16 and 29 points, which gives the published cell. For 62% of users the held- "
-        "out artist is also among their own training rows; 'own training items, then popularity' beats every "
+        "plotting notebook adds 16 and 29 points, which gives the published cell. For 62% of users the "
+        "held-out artist is also among their own training rows; 'own training items, then popularity' beats every "
         "published cell."
     ),
     "ties": (

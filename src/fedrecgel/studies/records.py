@@ -14,6 +14,7 @@ from fedrecgel.errors import StorageError
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.seal import Summary
 from fedrecgel.storage import UNREADABLE, read_bytes, read_json
+from fedrecgel.studies.fingerprints import recorded_fingerprint
 from fedrecgel.theory.generalisation import Generalisation
 
 GENERALISATION = "generalisation.json"
@@ -26,7 +27,7 @@ class Record:
 
     status: Literal["finished", "failed"]
     fingerprint: str
-    """Of the config: `plan.py: config_fingerprint`."""
+    """Of the config, by the version that ran it: `fingerprints.py: config_fingerprint`."""
     folder: str
     """The run folder, relative to the experiments' folder."""
     config: dict[str, Any]
@@ -98,6 +99,8 @@ class ResultsLog:
     def read(self) -> dict[str, Record]:
         """The latest record of every fingerprint; a line cut off by a crash is left out.
 
+        Fingerprints are those of this version: one that knows more settings has others for the same runs.
+
         Raises:
             StorageError: a complete line is no record.
         """
@@ -113,7 +116,7 @@ class ResultsLog:
                 record = msgspec.convert(found, Record)
                 if record.status == "finished":
                     msgspec.convert(record.summary, Summary)
-                records[record.fingerprint] = record
+                records[recorded_fingerprint(record.config) or record.fingerprint] = record
         except UNREADABLE as error:
             raise StorageError(f"'{self.path}' cannot be read: {error}. Restore it, or delete the line.") from error
         return records

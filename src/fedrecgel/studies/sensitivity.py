@@ -117,17 +117,18 @@ class Sensitivity(Document):
         return [SideBySide(charts) for charts in found.values()]
 
     def _metrics(self, points: Sequence[Point]) -> Steps:
-        """HR@10 and NDCG@10 over a radius: mean and one standard deviation to both sides."""
+        """HR@10 and NDCG@10 over a radius, with the intervals of the differences from radius 0 around its level."""
         reference, lines = self.popularity[points[0].row.dataset], []
         for number, metric in enumerate(SHOWN):
-            cells = [point.row.cells["candidates"][metric] for point in points]
+            means = [point.row.cells["candidates"][metric].mean for point in points]
+            ends = [_ends(point.above_zero.get(metric)) for point in points]
             lines.append(
                 StepLine(
                     metric,
-                    [100 * cell.mean for cell in cells],
+                    [100 * mean for mean in means],
                     number,
-                    [100 * (cell.mean - (cell.sd or 0.0)) for cell in cells],
-                    [100 * (cell.mean + (cell.sd or 0.0)) for cell in cells],
+                    [100 * (mean + low) for mean, (low, _) in zip(means, ends, strict=True)],
+                    [100 * (mean + high) for mean, (_, high) in zip(means, ends, strict=True)],
                     right=number == 1,
                     popularity=100 * reference[metric] if metric in reference else None,
                 )
@@ -152,6 +153,11 @@ class Sensitivity(Document):
                 sentence = f"Radii that change {metric} against 0 at the {setting} settings, in points: {moved}."
             found.setdefault(dataset, []).append(sentence)
         return found
+
+
+def _ends(found: Comparison | None) -> tuple[float, float]:
+    """How far an interval reaches below and above its middle."""
+    return (0.0, 0.0) if found is None else (found.low - found.difference, found.high - found.difference)
 
 
 def _losses(points: Sequence[Point], losses: dict[str, dict[str, float] | None]) -> Steps | None:
@@ -192,8 +198,8 @@ class SensitivityExperiment(Experiment):
     document = Sensitivity
     title = "Sensitivity to the radii"
     about = (
-        "One radius over the paper's grid, the other fixed at the data set's own value. Bands are one standard "
-        "deviation over seeds; HR@10 is read on the left axis, NDCG@10 on the right one."
+        "One radius over the paper's grid, the other fixed. Bands are 95% intervals of the difference from radius 0: "
+        "one that leaves out the level at 0 is a real difference. HR@10 is read on the left axis, NDCG@10 on the right."
     )
     options = (Option("--grid", "X,Y", "values of the radii (default: the paper's)"),)
     methods = (METHOD,)
