@@ -23,8 +23,8 @@ TABLE = Table(
 def test_markdown() -> None:
     lines = TABLE.markdown().splitlines()
     assert lines[2] == "| method | HR@10 | why |"
-    assert lines[3] == "|---|---:|---:|"
-    assert lines[4] == "| fedncf | **91.20 ± 0.10 ▲** (paper 69.49) | 50% |"
+    assert lines[3] == "|---|---:|---|"
+    assert lines[4] == "| fedncf | **91.20 ± 0.10 ▲**<br>(paper 69.49) | 50% |"
     assert lines[5] == "| popularity | <u>90.00</u> | a_b\\|c |"
     assert lines[-1] == "`fedrecgel experiment main-table`"
 

@@ -31,6 +31,7 @@ def test_nothing_invisible_is_left_and_json_stays_json(text: str) -> None:
         ("a$b^c~d", r"a\$b\textasciicircum{}c\textasciitilde{}d"),
         ("50% & more\n% x", r"50\% \& more \% x"),
         ("ρ ± 1", r"$\rho$ $\pm$ 1"),
+        ("ε ≥ 2", r"$\varepsilon$ $\ge$ 2"),
     ],
 )
 def test_latex_obeys_no_character(text: str, shown: str) -> None:

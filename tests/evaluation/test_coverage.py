@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import permutations, product
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -44,3 +45,22 @@ def test_all_clients_at_once_and_several_cut_offs() -> None:
     lists.add(lists.shown(scores, mask))
     shown = {k: len(set(scores.topk(k).indices.flatten().tolist())) / 30 for k in (1, 5)}
     assert lists.result() == pytest.approx({"Coverage@1": shown[1], "Coverage@5": shown[5]})
+
+
+def test_places_of_the_popular_tenth() -> None:
+    """Of 20 items two are popular; for the second there are two that tie, so each counts for a half."""
+    trained = np.array([9, 5, 5, *[1] * 17])
+    scores = torch.zeros(3, 20)
+    scores[:, 0], scores[:, 1], scores[:2, 7], scores[2, 8] = 4, 3, 2, 2
+    lists = Coverage(20, (1, 3))
+    lists.add(lists.shown(scores, torch.zeros_like(scores, dtype=torch.bool)))
+    found = lists.popular(trained)
+    assert found == pytest.approx({"clicks": (9 + 5) / 36, "Popular@1": 1.0, "Popular@3": 1.5 / 3})
+
+
+def test_places_are_counted_by_expectation() -> None:
+    """A constant scorer gives the popular tenth a tenth of the places, however popular it is."""
+    scores = torch.zeros(4, 30)
+    lists = Coverage(30, (5,))
+    lists.add(lists.shown(scores, torch.zeros_like(scores, dtype=torch.bool)))
+    assert lists.popular(np.arange(30))["Popular@5"] == pytest.approx(0.1)

@@ -72,6 +72,8 @@ def test_it_loads_without_a_complaint_and_fits(browser: Browser, page_file: Path
     if width == 390:
         assert page.evaluate("document.documentElement.scrollHeight") < 12_000
         assert page.locator("details.fold[open]").count() == 0
+        assert page.locator("section#curves figure, section#uploads figure").first.is_visible()
+        page.evaluate("for (const fold of document.querySelectorAll('details.fold')) fold.open = true")
     figures = page.locator("figure[data-figure]")
     assert figures.count() == page.locator("figure[data-drawn]").count() > 5
     for number in range(figures.count()):

@@ -12,7 +12,7 @@ import pytest
 from fedrecgel.report.collect import Group, groups_of
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.settings import CHANGE_NO_NUMBER
-from fedrecgel.studies.plan import config_fingerprint
+from fedrecgel.studies.fingerprints import config_fingerprint
 from fedrecgel.studies.records import Record
 
 PLAIN = from_dict({"method": {"name": "fedmf"}})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrecgel.display.chart import BandLine, Chart, Curves, Panel, StepLine, Steps
+from fedrecgel.display.chart import BandLine, Chart, Curves, Difference, Differences, Panel, StepLine, Steps
 
 pytest.importorskip("matplotlib")
 
@@ -32,3 +32,11 @@ def test_a_logarithmic_axis_has_numbers(tmp_path: Path) -> None:
     drawn = (tmp_path / "one.svg").read_text(encoding="utf-8")
     assert "mathdefault" not in drawn
     assert all(f">{text}<" in drawn for text in ("1", "2", "5", "10", "20"))
+
+
+def test_a_long_name_leaves_room_for_its_interval(tmp_path: Path) -> None:
+    """Matplotlib warns where axes collapse, and a warning is an error here."""
+    name = "fedrecgel, rho_co 0.02 minus fedrecgel, rho_co 0.5 and much more"
+    lines = {metric: [Difference(name, 1.0, -1.0, 3.0, 0, [])] for metric in ("HR@10", "NDCG@10")}
+    draw_all([Chart("one", "title", Differences("", "", "", "", lines), "command")], tmp_path)
+    assert f">{name}<" in (tmp_path / "one.svg").read_text(encoding="utf-8")

@@ -37,7 +37,8 @@ def _among(found: Comparison) -> dict[Against, dict[str, Comparison]]:
 
 
 def sentences(main: MainTable | None = None, **others: Document) -> list[str]:
-    documents: dict[str, Document] = {"main-table": main or main_of(fedncf=ABOVE), **others}
+    told: dict[str, Document] = {"main-table": main or main_of(fedncf=ABOVE), **others}
+    documents = {name: [document] for name, document in told.items()}
     found = Collected(Path(), records=[], groups=[], documents=documents, data={}, environment={})
     (finding,) = findings_of(found)
     assert finding.dataset == "shop"
@@ -47,12 +48,12 @@ def sentences(main: MainTable | None = None, **others: Document) -> list[str]:
 def test_who_is_above_popularity() -> None:
     methods = {"fedncf": ABOVE, "fedmf": OPEN, "fedrap": BELOW, "pfedrec": ALIKE, "gpfedrec": FEW_SEEDS}
     assert sentences(main_of(**methods)) == [
-        "Popularity alone puts the item that a user chose next among the first 10 of 100 for 60% of users; the best "
-        "federated method, fedncf, for 70%.",
-        "Against popularity, in points of HR@10: better fedncf (+10.0); no clear difference pfedrec (+0.1); "
-        "open fedmf (+10.0 [-5.0, +25.0]); worse fedrap (-10.0); too few seeds to say gpfedrec (+10.0).",
+        "Of the items that users chose and no method saw, popularity alone puts 60% among the first 10 of 100; the "
+        "best federated method, fedncf, 70%.",
+        "Against popularity, in points of HR@10, better: fedncf (+10.0); no clear difference: pfedrec (+0.1); "
+        "open: fedmf (+10.0 [-5.0, +25.0]); worse: fedrap (-10.0); too few seeds to say: gpfedrec (+10.0).",
     ]
-    assert "no method is clearly better; worse fedrap (-10.0)." in sentences(main_of(fedrap=BELOW))[1]
+    assert "no method is clearly better; worse: fedrap (-10.0)." in sentences(main_of(fedrap=BELOW))[1]
 
 
 def test_what_central_data_would_buy() -> None:

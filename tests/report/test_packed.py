@@ -12,7 +12,7 @@ import pytest
 
 from fedrecgel.cli.main import main
 from fedrecgel.errors import FedrecgelError, RunFolderError, StorageError
-from fedrecgel.report.write import write_report
+from fedrecgel.report.write import opened, write_report
 from fedrecgel.studies.archive import pack, unpack
 
 
@@ -61,6 +61,36 @@ def test_several_archives_are_one_folder_unless_they_disagree(results: Path, tmp
     pack(other, tmp_path / "b.tar.xz")
     with pytest.raises(RunFolderError, match=r"has another 'runs/.*/summary\.json'"):
         unpack([tmp_path / "a.tar.xz", tmp_path / "b.tar.xz"], tmp_path / "again")
+
+
+def test_archives_keep_their_own_data_facts_and_documents(results: Path, tmp_path: Path) -> None:
+    shutil.copytree(results, other := tmp_path / "other")
+    (other / "main-table.json").unlink()
+    facts = next((other / "data").iterdir())
+    for path, key, value in ((facts, "ceiling", 0.5), (other / "sensitivity.json", "command", "another")):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}), encoding="utf-8")
+    summary = next(other.glob("runs/*/summary.json"))  # the same run, trained again: only its time differs
+    again = json.loads(summary.read_text())
+    summary.write_text(json.dumps(again | {"seconds": {"total": 9.0}}), encoding="utf-8")
+    (packed := tmp_path / "packed").mkdir()
+    for folder, name in ((results, "one.tar.xz"), (other, "two.tar.xz")):
+        pack(folder, packed / name)
+    with opened(packed) as found:
+        assert {f"{facts.stem} (one)", f"{facts.stem} (two)"} <= found.data.keys()
+        assert found.data[f"{facts.stem} (two)"]["ceiling"] == 0.5
+        assert [document.command for document in found.documents["sensitivity"]][1:] == ["another"]
+        assert found.main is not None
+
+
+def test_two_main_tables_are_refused(results: Path, tmp_path: Path) -> None:
+    shutil.copytree(results, other := tmp_path / "other")
+    table = json.loads((other / "main-table.json").read_text())
+    (other / "main-table.json").write_text(json.dumps(table | {"command": "another"}), encoding="utf-8")
+    (packed := tmp_path / "packed").mkdir()
+    for folder, name in ((results, "one.tar.xz"), (other, "two.tar.xz")):
+        pack(folder, packed / name)
+    with pytest.raises(RunFolderError, match="one main table"), opened(packed):
+        pass
 
 
 def test_archives_of_several_machines_name_them_all(results: Path, tmp_path: Path) -> None:

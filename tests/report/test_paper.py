@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from fedrecgel.display.chart import Difference, Differences
 from fedrecgel.report.people import thirds
 
 Capture = pytest.CaptureFixture[str]
+LATEX = shutil.which("pdflatex")
 
 
 def test_a_table_to_paste(results: Path, capsys: Capture) -> None:
@@ -27,6 +30,19 @@ def test_a_table_to_paste(results: Path, capsys: Capture) -> None:
     assert text.count(r"\textbf{") >= 2
     assert r"\toprule" in lines
     assert lines.count(r"\begin{tabular}{lrr}") == 1
+
+
+@pytest.mark.skipif(LATEX is None, reason="needs LaTeX: apt-get install texlive-latex-extra")
+def test_latex_takes_every_table(results: Path, tmp_path: Path) -> None:
+    assert main(["report", str(results), "-o", str(tmp_path / "page.html"), "--no-figures"]) == 0
+    assert main(["report", str(results), "--latex", "-o", str(tmp_path / "tables" / "paper.tex")]) == 0
+    inputs = "".join(rf"\input{{tables/{path.stem}}}\par" for path in sorted((tmp_path / "tables").glob("*.tex")))
+    packages = r"\usepackage{booktabs}\usepackage[paperwidth=300cm,paperheight=200cm]{geometry}"
+    document = rf"\documentclass{{article}}{packages}\begin{{document}}{inputs}\end{{document}}"
+    (tmp_path / "all.tex").write_text(document)
+    command = [str(LATEX), "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    made = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, errors="replace")
+    assert made.returncode == 0, made.stdout[-2000:]
 
 
 @pytest.mark.parametrize(

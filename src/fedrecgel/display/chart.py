@@ -53,8 +53,8 @@ class StepLine:
 
     name: str
     mean: Sequence[float]
-    colour: int
-    """Of the page's colours."""
+    colour: int | None
+    """Of the palette; None for a reference."""
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
     right: bool = False
@@ -116,19 +116,12 @@ class Differences:
 
 
 @dataclass(frozen=True)
-class Level:
-    """How far one method gets, in percent, with its interval if it has one."""
+class Level(Difference):
+    """How far one method gets: its difference from nothing, in percent, with its interval if it has one."""
 
-    name: str
     kind: str
     """federated, centralised or reference."""
     colour: int | None
-    difference: float
-    """The level itself."""
-    low: float
-    high: float
-    sign: int
-    details: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -154,7 +147,7 @@ WIDE_INTERVAL = 4
 """An interval so many times as wide as the median one is cut off, so that the others can be seen."""
 
 
-def shown_range(lines: Sequence[Difference | Level], origin: float) -> tuple[float, float]:
+def shown_range(lines: Sequence[Difference], origin: float) -> tuple[float, float]:
     """What an axis shows: the origin, every middle, and all intervals but those that would dwarf the rest."""
     widths = [line.high - line.low for line in lines]
     usual = median([width for width in widths if width > 0] or [0.0])

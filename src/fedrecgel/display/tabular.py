@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fedrecgel.display.text import in_html, in_latex, in_markdown, markdown_code, one_line
+from fedrecgel.display.text import in_html, in_latex, in_markdown, markdown_code, one_line, prose
 
 Mark = Literal["best", "second"]
 WIDE = 60
@@ -57,9 +57,10 @@ class Table:
     def markdown(self) -> str:
         """For a docs page."""
         head = "| " + " | ".join(map(in_markdown, self.columns)) + " |"
-        rule = "|---" + "|---:" * (len(self.columns) - 1) + "|"
+        sides = ["---" if self._is_words(column) else "---:" for column in range(1, len(self.columns))]
+        rule = "|".join(["|---", *sides]) + "|"
         body = ["| " + " | ".join(_markdown(entry) for entry in row) + " |" for row in self.rows]
-        notes = [f"- {in_markdown(note)}" for note in self.notes]
+        notes = [f"- {prose(note)}" for note in self.notes]
         command = ["", markdown_code(self.command)] if self.command else []
         title = f"### {in_markdown(self.title)}"
         return "\n".join([title, "", head, rule, *body, *([""] if notes else []), *notes, *command])
@@ -83,10 +84,7 @@ class Table:
 
     def html(self) -> str:
         """For the page: sortable by its header buttons, values on hover."""
-        head = "".join(
-            f'<th scope="col" aria-sort="none"><button type="button">{in_html(column)}</button></th>'
-            for column in self.columns
-        )
+        head = "".join(map(self._head, range(len(self.columns))))
         body = "".join(
             f"<tr{_kind(row[0])}>{''.join(_html(entry, not n) for n, entry in enumerate(row))}</tr>"
             for row in self.rows
@@ -97,6 +95,14 @@ class Table:
             f"<tbody>{body}</tbody></table></div>"
         )
 
+    def _is_words(self, column: int) -> bool:
+        return any(_is_text(row[column]) for row in self.rows)
+
+    def _head(self, column: int) -> str:
+        kind = ' class="text"' if self._is_words(column) else ""
+        button = f'<button type="button">{in_html(self.columns[column])}</button>'
+        return f'<th scope="col"{kind} aria-sort="none">{button}</th>'
+
 
 def _plain(entry: Entry) -> str:
     mark = {"best": "*", "second": "'"}.get(entry.mark or "", "")
@@ -106,7 +112,7 @@ def _plain(entry: Entry) -> str:
 def _markdown(entry: Entry) -> str:
     text = in_markdown(entry.text)
     text = {"best": f"**{text}**", "second": f"<u>{text}</u>"}.get(entry.mark or "", text)
-    return f"{text} ({in_markdown(entry.note)})" if entry.note else text
+    return f"{text}<br>({in_markdown(entry.note)})" if entry.note else text
 
 
 def latex_row(cells: Sequence[str]) -> str:
@@ -126,6 +132,11 @@ def _kind(first: Entry) -> str:
     return ' class="reference"' if first.text == "popularity" else ""
 
 
+def _is_text(entry: Entry) -> bool:
+    """Whether it is words: a dash where a number is missing is none."""
+    return entry.value is None and entry.text not in ("", "–")
+
+
 def _html(entry: Entry, first: bool) -> str:
     tag = "th" if first else "td"
     value = "" if entry.value is None else f' data-value="{in_html(repr(entry.value))}"'
@@ -133,7 +144,7 @@ def _html(entry: Entry, first: bool) -> str:
     mark = f' class="{entry.mark}"' if entry.mark else ""
     note = f"<small>{in_html(entry.note)}</small>" if entry.note else ""
     scope = ' scope="row"' if first else ""
-    style = "text" if entry.value is None and not first and len(entry.text) > 1 else ""
+    style = "text" if _is_text(entry) and not first else ""
     style += " wide" if len(entry.text) > WIDE and not first else ""
     kind = f' class="{style}"' if style else ""
     return f"<{tag}{scope}{kind}{value}{hint}><span{mark}>{in_html(entry.text)}</span>{note}</{tag}>"

@@ -12,7 +12,8 @@ LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{",
 LATEX |= {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"}
 LATEX |= {"±": r"$\pm$", "▲": r"$^{\uparrow}$", "▼": r"$^{\downarrow}$", "≈": r"$^{\approx}$"}
 LATEX |= {"ρ": r"$\rho$", "Δ": r"$\Delta$", "λ": r"$\lambda$", "−": "$-$", "…": r"\dots{}", "–": "--"}
-LATEX |= {"×": r"$\times$", "≤": r"$\le$", "∞": r"$\infty$"}
+LATEX |= {"×": r"$\times$", "≤": r"$\le$", "≥": r"$\ge$", "∞": r"$\infty$", "→": r"$\to$", "←": r"$\gets$"}
+LATEX |= {"ε": r"$\varepsilon$", "δ": r"$\delta$", "σ": r"$\sigma$", "θ": r"$\theta$"}
 RAISED = dict(zip("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹", strict=True))
 LATEX |= {raised: f"$^{digit}$" for digit, raised in RAISED.items()}
 LONGEST_SLUG = 60
@@ -55,6 +56,18 @@ def in_markdown(text: str) -> str:
     if text.count("*") > 1:  # a single one marks nothing
         special += r"|\*"
     return re.sub(special, lambda match: "\\" + match[0], one_line(text))
+
+
+def prose(text: str) -> str:
+    r"""The same, but for words between backticks, which are code.
+
+    >>> prose("found by `fedrecgel tune`, a|b"), prose("one ` alone")
+    ('found by `fedrecgel tune`, a\\|b', 'one \\` alone')
+    """
+    parts = text.split("`")
+    if len(parts) % 2 == 0 or not all(parts[1::2]):
+        return in_markdown(text)
+    return "".join(markdown_code(part) if place % 2 else in_markdown(part) for place, part in enumerate(parts))
 
 
 def markdown_code(text: str) -> str:

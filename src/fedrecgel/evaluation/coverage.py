@@ -1,4 +1,4 @@
-"""Catalogue coverage: which share of all items is among the first K of at least one client.
+"""What the lists of all clients show together: which share of the catalogue, and how much of it is popular anyway.
 
 Ties count by expectation here, too: of g items with the score of rank K, of which q fit, each is shown with probability
 q / g, for each client anew. So popularity is not credited with whichever of its equals happens to come first.
@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+
+POPULAR = 0.1
+"""The share of the catalogue that counts as popular."""
 
 
 class Shown(NamedTuple):
@@ -27,6 +32,7 @@ class Coverage:
     def __init__(self, n_items: int, ks: Sequence[int]) -> None:
         self.ks = sorted(ks)
         self._log_missed = torch.zeros(len(self.ks), n_items, dtype=torch.float64)
+        self._places = torch.zeros(len(self.ks), n_items, dtype=torch.float64)
 
     def shown(self, scores: Float[Tensor, "C n"], left_out: Bool[Tensor, "C n"]) -> list[Shown]:
         """What these clients see for each K; nothing is counted yet, so that threads may do this.
@@ -48,11 +54,28 @@ class Coverage:
 
     def add(self, shown: Sequence[Shown]) -> None:
         """Count."""
-        for total, part in zip(self._log_missed, shown, strict=True):
-            total.index_add_(0, part.items, part.log_missed)
+        for missed, places, part in zip(self._log_missed, self._places, shown, strict=True):
+            missed.index_add_(0, part.items, part.log_missed)
+            places.index_add_(0, part.items, -torch.expm1(part.log_missed))
 
     def result(self) -> dict[str, float]:
         """Coverage@K for each K, as a fraction."""
         return {
             f"Coverage@{k}": float(-torch.expm1(row).mean()) for k, row in zip(self.ks, self._log_missed, strict=True)
         }
+
+    def popular(self, trained: npt.NDArray[np.int64]) -> dict[str, float]:
+        """Popular@K for each K: the share of all places that goes to the tenth of the catalogue most users train on.
+
+        Under `clicks` what this tenth has of the training data: more than that is more than users ask for.
+
+        Args:
+            trained: how many users train on each item; of those that tie at the border each counts in part.
+        """
+        counts = torch.from_numpy(trained).double()
+        room = max(1, round(POPULAR * len(counts)))
+        last = counts.sort(descending=True).values[room - 1]
+        above, tied = counts > last, counts == last
+        part = above.double() + tied.double() * (room - above.sum()) / tied.sum()
+        shares = {f"Popular@{k}": float(row @ part / row.sum()) for k, row in zip(self.ks, self._places, strict=True)}
+        return {"clicks": float(counts @ part / counts.sum()), **shares}

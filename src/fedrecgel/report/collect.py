@@ -15,6 +15,7 @@ from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.settings import CHANGE_NO_NUMBER, settings_fingerprint
 from fedrecgel.storage import read_json
 from fedrecgel.studies import EXPERIMENTS
+from fedrecgel.studies.archive import DATA, DOCUMENTS
 from fedrecgel.studies.cells import shown_name
 from fedrecgel.studies.colours import colours_of
 from fedrecgel.studies.experiment import Document
@@ -62,15 +63,15 @@ class Collected:
     records: list[Record]
     groups: list[Group]
     """Finished runs by configuration."""
-    documents: dict[str, Document]
-    """Reduced experiments by name, as far as they were run."""
+    documents: dict[str, list[Document]]
+    """Reduced experiments by name, as far as they were run: those of each packed file, each once."""
     data: dict[str, dict[str, Any]]
     environment: dict[str, Any]
 
     @property
     def main(self) -> MainTable | None:
         """The main table; where there is one, other parts show its rows first."""
-        found = self.documents.get(MainTableExperiment.name)
+        found = self.documents.get(MainTableExperiment.name, [None])[0]
         return found if isinstance(found, MainTable) else None
 
     @cached_property
@@ -82,7 +83,7 @@ class Collected:
     def in_order(self) -> list[Document]:
         """Reduced experiments as they stand on the page."""
         names = sorted(self.documents, key=lambda name: EXPERIMENTS[name].page_place)
-        return [self.documents[name] for name in names]
+        return [document for name in names for document in self.documents[name]]
 
     @property
     def finished(self) -> list[Record]:
@@ -102,23 +103,45 @@ def collect(root: Path) -> Collected:
     """Read an experiments' folder, a folder of run folders, or a run folder.
 
     Raises:
-        RunFolderError: there is no finished run in it.
+        RunFolderError: there is no finished run in it, or packed results have several main tables.
     """
     records = list(ResultsLog(root).read().values()) or list(_scan(root))
     if not any(record.status == "finished" for record in records):
         raise RunFolderError(f"'{root}' should hold finished runs. Found none; make some with `fedrecgel experiment`.")
-    data = {path.stem: read_json(path, dict) for path in sorted((root / "data").glob("*.json"))}
     environment = root / "environment.json"
-    paths = {name: root / f"{name}.json" for name in EXPERIMENTS}
-    documents = {name: read_json(path, EXPERIMENTS[name].document) for name, path in paths.items() if path.exists()}
     return Collected(
         root,
         records,
         groups_of(root, records),
-        documents,
-        data,
+        _documents(root),
+        _data(root / DATA),
         read_json(environment, dict) if environment.exists() else {},
     )
+
+
+def _documents(root: Path) -> dict[str, list[Document]]:
+    """Reduced experiments of the folder, and of each packed file in it."""
+    found: dict[str, list[Document]] = {}
+    for name, kind in EXPERIMENTS.items():
+        for path in (root / f"{name}.json", *sorted(root.glob(f"{DOCUMENTS}/*/{name}.json"))):
+            if path.exists() and (document := read_json(path, kind.document)) not in found.get(name, []):
+                found.setdefault(name, []).append(document)
+    if len(found.get(MainTableExperiment.name, [])) > 1:
+        raise RunFolderError("Packed results should hold one main table. Found several that differ: move all but one.")
+    return found
+
+
+def _data(folder: Path) -> dict[str, dict[str, Any]]:
+    """Facts of each data set; where packed results tell different ones, those of each under a name of its own."""
+    told: dict[str, dict[str, dict[str, Any]]] = {}
+    for path in sorted(folder.rglob("*.json")):
+        told.setdefault(path.stem, {})[path.parent.name] = read_json(path, dict)
+    found = {}
+    for name, by_archive in told.items():
+        for facts in by_archive.values():
+            same = [archive for archive, other in by_archive.items() if other == facts]
+            found[name if len(same) == len(by_archive) else f"{name} ({', '.join(same)})"] = facts
+    return found
 
 
 def _scan(root: Path) -> Iterable[Record]:

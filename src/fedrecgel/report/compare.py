@@ -29,7 +29,7 @@ from fedrecgel.studies.rows import (
     signs_note,
     verdict_text,
 )
-from fedrecgel.studies.statistics import TEST
+from fedrecgel.studies.statistics import ENOUGH_SEEDS, TEST
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,6 +38,7 @@ FIGURES = (".png", ".svg", ".pdf")
 WRITTEN = (".html", ".json", ".md", ".tex", *FIGURES)
 """What a comparison is written to, by the end of the name."""
 RANKED: dict[Against, str] = {"candidates": "", "catalogue": ", all items"}
+TOO_FEW = f"Which differences are real cannot be tested: that takes runs with {ENOUGH_SEEDS} seeds."
 ABOUT = "Every pair of configurations, user by user on the same held-out items. Hover an interval for its test."
 
 
@@ -133,8 +134,23 @@ class RunComparison(Document):
         return [Chart(name, f"{self.dataset}: differences", content, self.command, above=name)]
 
     def findings(self) -> dict[str, list[str]]:
-        """A sentence for each pair."""
-        return {self.dataset: self.sentences()}
+        """What each reaches, and which differences the test calls real."""
+        tested = [pair.comparison.verdict != "untested" for pair in self.pairs]
+        told = self.sentences("HR@10") if any(tested) else [TOO_FEW] if tested else []
+        return {self.dataset: [*self._level(), *told]}
+
+    def _level(self, metric: str = "HR@10") -> list[str]:
+        """In words for somebody who has never heard of HR@10."""
+        means = {row.label: row.cells["candidates"][metric].mean for row in self.rows if "candidates" in row.cells}
+        floor = self.popularity.get("candidates", {}).get(metric)
+        if not means or floor is None:
+            return []
+        order = sorted(means, key=lambda label: -means[label])
+        each = ", ".join(f"{label} {100 * means[label]:.0f}%" for label in order if label != POPULARITY)
+        return [
+            f"Of the items that users chose and no method saw, popularity alone puts {100 * floor:.0f}% among the "
+            f"first 10 of the candidates; {each}."
+        ]
 
     def sentences(self, metric: str = "NDCG@10") -> list[str]:
         """A sentence for each pair, in plain words."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import singledispatch
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +94,10 @@ def _curves(content: Curves, figure: Figure) -> None:
             axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
             axes.xaxis.set_minor_formatter(NullFormatter())
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)))
+    fitting = int(3.2 * len(panels) / (0.6 + 0.075 * max(map(len, labels))))
+    columns = max(1, min(5, fitting, len(labels)))
+    figure.set_figheight(2.4 + 0.2 * ceil(len(labels) / columns))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 @draw.register
@@ -101,32 +105,40 @@ def _differences(content: Differences, figure: Figure) -> None:
     """Differences in points with intervals; filled where the test calls them real."""
     metrics = {metric: rows for metric, rows in content.metrics.items() if rows}
     n_rows = max(len(rows) for rows in metrics.values())
-    figure.set_size_inches(3.4 * len(metrics), 0.9 + 0.28 * n_rows)
+    names = [row.name for rows in metrics.values() for row in rows]
+    figure.set_size_inches((2.4 + _width_of(names)) * len(metrics), 0.9 + 0.28 * n_rows)
     for axes, (metric, rows) in zip(_row(figure, len(metrics)), metrics.items(), strict=True):
         axes.axvline(0, color=REFERENCE, linewidth=1)
-        _intervals(axes, rows, content.ranges[metric], [{1: GOOD, -1: BAD, 0: REFERENCE}[row.sign] for row in rows])
-        axes.set(yticks=range(len(rows)), yticklabels=[visible(row.name) for row in rows], xlabel=f"{metric}, points")
-        axes.set_ylim(len(rows) - 0.5, -0.5)
+        colours = [{1: GOOD, -1: BAD, 0: REFERENCE}[row.sign] for row in rows]
+        _intervals(axes, rows, [row.name for row in rows], content.ranges[metric], colours)
+        axes.set(xlabel=f"{metric}, points")
 
 
 @draw.register
 def _levels(content: Levels, figure: Figure) -> None:
     """Methods below each other, popularity as a line, centralised rankers as squares."""
     n_rows = max(len(rows) for rows in content.panels.values())
-    figure.set_size_inches(3.7 * len(content.panels), 1.0 + 0.26 * n_rows)
+    names = [row.name for rows in content.panels.values() for row in rows]
+    figure.set_size_inches((2.7 + _width_of(names)) * len(content.panels), 1.0 + 0.26 * n_rows)
     for axes, (name, rows) in zip(_row(figure, len(content.panels)), content.panels.items(), strict=True):
         axes.axvline(content.popularity[name], color=REFERENCE, linestyle="--", linewidth=1)
-        _intervals(axes, rows, content.ranges[name], [colour_of(row.colour) for row in rows])
-        labels = [visible(f"{row.name}, central" if row.kind == "centralised" else row.name) for row in rows]
-        axes.set(yticks=range(len(rows)), yticklabels=labels, xlabel=content.bottom, title=name)
-        axes.set_ylim(len(rows) - 0.5, -0.5)
+        names = [f"{row.name}, central" if row.kind == "centralised" else row.name for row in rows]
+        _intervals(axes, rows, names, content.ranges[name], [colour_of(row.colour) for row in rows])
+        axes.set(xlabel=content.bottom, title=name)
+
+
+def _width_of(names: Iterable[str]) -> float:
+    """Inches that the longest name takes, and never less than one."""
+    return max(1.0, *(0.075 * len(visible(name)) for name in names))
 
 
 def _intervals(
-    axes: Axes, rows: Sequence[Difference | Level], shown: tuple[float, float], colours: Sequence[str]
+    axes: Axes, rows: Sequence[Difference], names: Sequence[str], shown: tuple[float, float], colours: Sequence[str]
 ) -> None:
     """A line of interval and middle for each row; an arrow where an interval leaves the axis. Filled: marked."""
     low, high = shown
+    axes.set(yticks=range(len(rows)), yticklabels=[visible(name) for name in names])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
     for place, (row, colour) in enumerate(zip(rows, colours, strict=True)):
         axes.plot([max(row.low, low), min(row.high, high)], [place, place], color=colour)
         for cut, at, arrow in ((row.low < low, low, "<"), (row.high > high, high, ">")):

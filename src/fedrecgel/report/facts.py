@@ -78,7 +78,7 @@ def data_table(found: Collected) -> Table | None:
 
 def protocol_table(found: Collected) -> Table:
     """What was trained on and tested, one row for each way that occurs."""
-    rows: dict[tuple[str, ...], int] = {}
+    rows: dict[tuple[str, ...], list[str]] = {}
     for record in found.finished:
         protocol = record.run["protocol"]
         key = (
@@ -89,12 +89,14 @@ def protocol_table(found: Collected) -> Table:
             protocol["negatives"],
             protocol["equal_scores"],
             protocol["selection"],
-            protocol["fingerprint"][:12],
         )
-        rows[key] = rows.get(key, 0) + 1
+        rows.setdefault(key, []).append(protocol["fingerprint"][:12])
     columns = ["data set", "split", "held out", "candidates", "training negatives", "equal scores", "reported round"]
-    lines = [[*map(Entry, key), Entry(str(count), count)] for key, count in rows.items()]
-    return Table("protocol", "Protocol", [*columns, "split fingerprint", "runs"], lines)
+    lines = [
+        [*map(Entry, key), Entry(", ".join(sorted(set(splits)))), Entry(str(len(splits)), len(splits))]
+        for key, splits in rows.items()
+    ]
+    return Table("protocol", "Protocol", [*columns, "split fingerprints", "runs"], lines)
 
 
 def privacy_table(found: Collected) -> Table:

@@ -15,7 +15,7 @@ from fedrecgel.display.palette import DARK, GREY, GREY_ON_DARK, LIGHT, variables
 from fedrecgel.display.section import Folded, Part, SideBySide
 from fedrecgel.display.tabular import Table
 from fedrecgel.display.text import in_html
-from fedrecgel.report import attacks, examples, facts, people
+from fedrecgel.report import attacks, examples, facts, lists, people
 from fedrecgel.report.collect import Collected
 from fedrecgel.report.findings import findings_of
 from fedrecgel.report.own_charts import traffic, training_curves, upload_curves
@@ -152,8 +152,8 @@ def table_card(table: Table, *, heading: bool = True, folded: bool = False) -> s
     notes = "".join(f"<li>{in_html(note)}</li>" for note in table.notes)
     listed = f'<ul class="notes">{notes}</ul>' if notes else ""
     start = "" if folded else "open "
-    shown = f'<details {start}class="fold"><summary>{title}</summary>{table.html()}{listed}</details>'
-    return f'<div class="card">{shown}{_command(table.command)}</div>'
+    content = f"{table.html()}{listed}{_command(table.command)}"
+    return f'<div class="card"><details {start}class="fold"><summary>{title}</summary>{content}</details></div>'
 
 
 def _head(found: Collected) -> str:
@@ -182,7 +182,8 @@ def _head(found: Collected) -> str:
 
 def _experiments(page: _Page, found: Collected, names: Sequence[str]) -> None:
     for name in names:
-        kind, parts = EXPERIMENTS[name], found.documents[name].parts(found.finished)
+        kind = EXPERIMENTS[name]
+        parts = [part for document in found.documents[name] for part in document.parts(found.finished)]
         page.add(name, kind.title, kind.about, [page.show(part) for part in parts])
 
 
@@ -194,6 +195,7 @@ def _plain(page: _Page, found: Collected, command: str) -> None:
 
 def _people(page: _Page, found: Collected) -> None:
     page.add("people", "Who gains", people.ABOUT, [table_card(table) for table in people.people_tables(found)])
+    page.add("lists", "What lists show", lists.ABOUT, [table_card(table) for table in lists.list_tables(found)])
     shown = [table_card(table) for table in examples.example_tables(found)]
     page.add("examples", "Examples", examples.ABOUT, shown)
 
@@ -213,16 +215,17 @@ def _generalisation(page: _Page, found: Collected) -> None:
     page.add("generalisation", "Generalisation", about, [table_card(table, heading=False)] if table else [])
 
 
+def _warnings(dataset: str, texts: Sequence[str]) -> str:
+    listed = "".join(f"<li>{in_html(text)}</li>" for text in texts)
+    title = f"<summary><h3>{in_html(dataset)}</h3></summary>"
+    return f'<div class="card"><details open class="fold">{title}<ul class="warnings">{listed}</ul></details></div>'
+
+
 def _behind(page: _Page, found: Collected, command: str) -> None:
     """What stands behind the numbers."""
     table = facts.data_table(found)
-    warnings = "".join(
-        f"<h3>{in_html(name)}</h3><ul>{''.join(f'<li>{in_html(text)}</li>' for text in about['warnings'])}</ul>"
-        for name, about in found.data.items()
-        if about["warnings"]
-    )
     parts = [table_card(table, heading=False)] if table else []
-    parts += [f'<div class="card warnings">{warnings}</div>'] if warnings else []
+    parts += [_warnings(name, about["warnings"]) for name, about in found.data.items() if about["warnings"]]
     page.add("data", "Data audit", "What makes results on these data sets easy to misread.", parts)
     protocol = table_card(facts.protocol_table(found), heading=False)
     page.add("protocol", "Protocol", "Two results can be compared only if all of this is the same.", [protocol])

@@ -39,8 +39,10 @@ def _datasets(found: Collected) -> list[str]:
 
 
 def _panels(found: Collected, dataset: str, over: Callable[[MetricHistory], Sequence[float]]) -> dict[str, Panel]:
-    """A panel for every metric, and for the loss; methods that end after one round have no curve."""
+    """A panel for every metric, and for the loss, unless all were evaluated once; one-round methods have no curve."""
     groups = [group for group in found.shown_groups if group.dataset == dataset and group.first["rounds"] > 1]
+    if all(len(curve.rounds) < 2 for group in groups for metric, curve in group.curves.items() if metric != "loss"):
+        return {}
     colours = found.colours
     lines: dict[str, list[BandLine]] = {}
     for group in groups:
@@ -75,5 +77,6 @@ def traffic(found: Collected, command: str) -> list[Chart]:
             for name, group in groups.items()
         ]
         title = f"{dataset}: per client and round"
-        charts.append(Chart(f"traffic-{dataset}", title, Traffic(rows), command, where="page"))
+        if rows:  # where there is a main table, only its rows are shown
+            charts.append(Chart(f"traffic-{dataset}", title, Traffic(rows), command, where="page"))
     return charts

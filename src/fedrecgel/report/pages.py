@@ -1,109 +1,113 @@
-"""Results as Markdown pages: a start, one page for each data set, and quirks and settings on pages of their own."""
+"""Results as Markdown pages: a start, one page for each data set, and one for each question and for what is behind.
+
+A page begins with its sentences; commits stand in a footnote.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from fedrecgel.display.tabular import Entry, Table
-from fedrecgel.display.text import in_markdown, markdown_code, slug
+from fedrecgel.display.tabular import Table
+from fedrecgel.display.text import in_markdown, markdown_code, prose, slug
+from fedrecgel.report import facts
 from fedrecgel.report.collect import Collected
 from fedrecgel.report.findings import findings_of
 from fedrecgel.report.plain import plain_results
 from fedrecgel.studies import EXPERIMENTS
-from fedrecgel.studies.quirks import QuirksExperiment
+from fedrecgel.studies.main_table import MainTableExperiment
+from fedrecgel.studies.records import Record
 
-APART = {QuirksExperiment.name: "quirks"}
-"""Experiments whose tables have a page of their own."""
+SETTINGS = "Settings: "
+"""How notes of the main table begin that stand on a page of their own."""
+CHOSEN = (
+    "Settings were chosen on the validation item, never on test items: each line says of how many trials they are the "
+    "best, and by which code."
+)
+FEW = 3
+"""So many sentences and commits are told at once."""
 
 
 def result_pages(found: Collected, command: str) -> dict[str, str]:
     """Pages by the name of their file, without its suffix; figures are beside them in `../figures`."""
-    datasets = list(dict.fromkeys(group.dataset for group in found.groups))
-    names: dict[str, str] = {}
+    sentences = {finding.dataset: finding.sentences[:FEW] for finding in findings_of(found)}
+    results = [found.main] if found.main else plain_results(found, command)
+    tables = [table for result in results for table in result.tables()]
+    datasets = found.main.by_dataset if found.main else dict.fromkeys(group.dataset for group in found.groups)
+    pages: dict[str, list[str]] = {"results": ["# Results", ""]}
     for dataset in datasets:
-        names[dataset] = slug(f"results-{dataset}", {"results", "quirks", "settings", *names.values()})
-    tables = _tables(found, command)
-    own = {
-        dataset: [t for t in tables["here"] if t.name.endswith(dataset) or f"-{dataset}-" in t.name]
-        for dataset in datasets
-    }
-    told = [table for group in own.values() for table in group]
-    rest = [table for table in tables["here"] if all(table is not other for other in told)]
-    sentences = {finding.dataset: finding.sentences for finding in findings_of(found)}
-    pages = {"results": _start(found, names, sentences, rest, command)}
-    for dataset, name in names.items():
-        pages[name] = _page(found, dataset, sentences.get(dataset, []), own[dataset], command)
-    if tables["quirks"]:
-        pages["quirks"] = _joined("What quirks of the released codes are worth", tables["quirks"], found, command)
-    if (settings := settings_table(found)) is not None:
-        pages["settings"] = _joined("Settings of the main table", [settings], found, command)
-    return pages
+        name = slug(f"results-{dataset}", {*pages, *EXPERIMENTS})
+        told = [*_told(sentences.get(dataset, [])), ""]
+        own = [_short(table, dataset) for table in tables if table.name.endswith(f"-{dataset}")]
+        pages["results"] += [f"## [{in_markdown(dataset)}]({name}.md)", "", *told]
+        pages[name] = [f"# {in_markdown(dataset)}", "", *told, *_figure(found, dataset), *_written(own)]
+    pages["results"] += _written(table for table in tables if table.name == "main-overview")
+    if settings := _settings(tables):
+        pages["settings"] = ["# Where the settings come from", "", CHOSEN, "", *settings]
+    origin = _origin(_of_results(found), command)
+    made = {name: "\n".join([*lines, *origin]) for name, lines in pages.items()}
+    return made | {name: "\n".join([*lines, *_origin(found.finished, command)]) for name, lines in _others(found)}
 
 
-def _tables(found: Collected, command: str) -> dict[str, list[Table]]:
-    tables: dict[str, list[Table]] = {"here": [], "quirks": []}
-    for name in sorted(found.documents, key=lambda name: EXPERIMENTS[name].page_place):
-        tables[APART.get(name, "here")] += found.documents[name].tables()
-    if found.main is None:
-        tables["here"] += [table for result in plain_results(found, command) for table in result.tables()]
-    return tables
+def _others(found: Collected) -> Iterator[tuple[str, list[str]]]:
+    """A page for each other question, and two for what is behind the numbers."""
+    for name, documents in found.documents.items():
+        if name != MainTableExperiment.name:
+            told = [(dataset, told) for document in documents for dataset, told in document.findings().items()]
+            sentences = _told(f"{dataset}: {sentence}" for dataset, of in told for sentence in of)
+            tables = _written(table for document in documents for table in document.tables())
+            about = EXPERIMENTS[name]
+            yield name, [f"# {about.title}", "", about.about, "", *sentences, "", *tables]
+    if (bound := facts.generalisation_table(found)) is not None:
+        yield "generalisation", [f"# {bound.title}", "", *_written([bound])]
+    behind = (facts.data_table(found), facts.protocol_table(found), facts.privacy_table(found))
+    shown = [table for table in (*behind, facts.environment_table(found)) if table is not None]
+    yield "conditions", ["# How these numbers were made", "", *_written(shown)]
 
 
-def _start(
-    found: Collected,
-    names: Mapping[str, str],
-    sentences: Mapping[str, Sequence[str]],
-    tables: Sequence[Table],
-    command: str,
-) -> str:
-    lines = ["# Results", ""]
-    for dataset, name in names.items():
-        lines += [f"## [{in_markdown(dataset)}]({name}.md)", "", *_short(found, dataset, sentences.get(dataset, []))]
-    for table in tables:
-        lines += [table.markdown(), ""]
-    return "\n".join([*lines, *_origin(found, command)])
+def _of_results(found: Collected) -> list[Record]:
+    """The runs of the main table, or all."""
+    folders = {folder for row in found.main.rows for folder in row.folders} if found.main else set()
+    return [record for record in found.finished if record.folder in folders] or found.finished
 
 
-def _short(found: Collected, dataset: str, sentences: Sequence[str]) -> list[str]:
-    """The figure and three sentences."""
-    return [*_figure(found, dataset), *(f"- {in_markdown(sentence)}" for sentence in sentences[:3]), ""]
-
-
-def _page(found: Collected, dataset: str, sentences: Sequence[str], tables: Sequence[Table], command: str) -> str:
-    lines = [f"# {in_markdown(dataset)}", "", *_short(found, dataset, sentences)]
-    if sentences[3:]:
-        lines += ["## More findings", "", *(f"- {in_markdown(sentence)}" for sentence in sentences[3:]), ""]
-    lines += ["## Tables", ""]
-    for table in tables:
-        lines += [table.markdown(), ""]
-    return "\n".join([*lines, *_origin(found, command)])
+def _told(sentences: Iterable[str]) -> list[str]:
+    return [f"- {in_markdown(sentence)}" for sentence in sentences]
 
 
 def _figure(found: Collected, dataset: str) -> list[str]:
     if found.main is None or dataset not in found.main.by_dataset:
         return []
-    name = slug(f"overview-{dataset}")
-    return [f"![{in_markdown(dataset)}: every method beside popularity](../figures/{name}.svg)", ""]
+    words = f"{dataset}: every method beside popularity, with intervals"
+    return [f"![{in_markdown(words)}](../figures/{slug(f'overview-{dataset}')}.svg)", ""]
 
 
-def settings_table(found: Collected) -> Table | None:
-    """Where the settings of every row of the main table come from."""
-    if found.main is None:
-        return None
-    lines = [
-        [Entry(f"{row.dataset}: {row.label}"), Entry(str(row.rounds), row.rounds), Entry(row.about), Entry(row.heading)]
-        for row in found.main.rows
-    ]
-    columns = ["row", "rounds", "settings", "how they were found"]
-    return Table("settings", "Settings of every row", columns, lines, command=found.main.command)
+def _short(table: Table, dataset: str) -> Table:
+    """Without the data set's name, and what is said on the page of the settings."""
+    notes = [note for note in table.notes if not note.startswith(SETTINGS)]
+    return replace(table, title=table.title.removeprefix(f"{dataset}: "), notes=notes)
 
 
-def _joined(title: str, tables: Sequence[Table], found: Collected, command: str) -> str:
-    return "\n".join([f"# {title}", "", *(f"{table.markdown()}\n" for table in tables), *_origin(found, command)])
+def _settings(tables: Iterable[Table]) -> list[str]:
+    """Where the settings of every row come from, by data set."""
+    lines = []
+    for table in tables:
+        own = [note.removeprefix(SETTINGS) for note in table.notes if note.startswith(SETTINGS)]
+        if own:
+            title = table.name.removeprefix("main-")
+            lines += [f"## {in_markdown(title)}", "", *(f"- {prose(note)}" for note in own), ""]
+    return lines
 
 
-def _origin(found: Collected, command: str) -> list[str]:
+def _written(tables: Iterable[Table]) -> list[str]:
+    """Tables as sections of a page."""
+    return [line for table in tables for line in (table.markdown().replace("### ", "## ", 1), "")]
+
+
+def _origin(records: Iterable[Record], command: str) -> list[str]:
     """The footnote: what made the page, and of which commits."""
-    commits = ", ".join(sorted({str(record.run["commit"] or "installed")[:10] for record in found.finished}))
-    made = f"Generated by {markdown_code(command)} from runs of commit {in_markdown(commits)}."
-    return ["", "---", "", f"<small>{made}</small>", ""]
+    commits = sorted({str(record.run["commit"] or "installed")[:10] for record in records})
+    told = f"{len(commits)} commits; `conditions.md` lists them"
+    if len(commits) <= FEW:
+        told = f"commit {in_markdown(', '.join(commits))}"
+    return ["", "[^made]", "", f"[^made]: Generated by {markdown_code(command)} from runs of {told}.", ""]

@@ -119,8 +119,8 @@ def _line(found: Collected, group: Group, known: dict[str, UserFacts]) -> _Line 
         if facts is None or hits is None or len(facts.history) != len(hits):
             return None
         cuts = [
-            thirds(facts.history, ("short history", "middle", "long history")),
-            thirds(facts.popularity, ("rare item", "middle", "popular item")),
+            thirds(facts.history, ("short history", "middle history", "long history")),
+            thirds(facts.popularity, ("rare item", "middling item", "popular item")),
         ]
         names = names or tuple(name for cut in cuts for name in cut.names)
         seeds.append([float(hits[part].mean()) if part.any() else np.nan for cut in cuts for part in cut.parts])
@@ -138,22 +138,18 @@ def _table(dataset: str, groups: Sequence[Group], rows: dict[str, _Line]) -> Tab
             Entry(
                 "–" if np.isnan(share) else f"{100 * share:.1f}",
                 share,
-                note="" if floor is None or floor is own else f"{100 * (share - floor.shares[place]):+.1f}",
+                note=""
+                if floor is None or floor is own
+                else f"{round(100 * (share - floor.shares[place]), 1) + 0.0:+.1f}",
             )
             for place, share in enumerate(own.shares)
         ]
-        lines.append([Entry(group.label), *entries, _coverage(group)])
-    columns = ["method", *next(iter(rows.values())).names, "items shown to anybody"]
+        lines.append([Entry(group.label), *entries])
+    columns = ["method", *next(iter(rows.values())).names]
+    versus = "" if floor is None else "; below it the difference from popularity, in points"
     notes = [
-        f"{METRIC} in percent among candidates, mean over seeds; below it the difference from popularity, in points. "
+        f"{METRIC} in percent among candidates, mean over seeds{versus}. "
         "Thirds of users by the number of their training items, and by how many users train on the held-out item; "
         "limits are those of the first split.",
-        "Items shown to anybody: share of the catalogue that is among the first 10 of at least one user.",
     ]
     return Table(f"people-{dataset}", f"{dataset}: who gains", columns, lines, notes)
-
-
-def _coverage(group: Group) -> Entry:
-    values = [(record.run.get("coverage") or {}).get("Coverage@10") for record in group.records]
-    known = [value for value in values if value is not None]
-    return Entry(f"{100 * fmean(known):.1f}%", fmean(known)) if known else Entry("–")

@@ -16,6 +16,7 @@ from fedrecgel.report import attacks, facts
 from fedrecgel.report.collect import Collected, collect
 from fedrecgel.report.examples import example_tables
 from fedrecgel.report.html import render
+from fedrecgel.report.lists import list_tables
 from fedrecgel.report.own_charts import training_curves, upload_curves
 from fedrecgel.report.pages import result_pages
 from fedrecgel.report.people import people_tables
@@ -117,6 +118,7 @@ def all_tables(found: Collected, command: str) -> Iterator[Table]:
         for result in plain_results(found, command):
             yield from result.tables()
     yield from people_tables(found)
+    yield from list_tables(found)
     yield from example_tables(found)
     for table in (facts.generalisation_table(found), facts.data_table(found)):
         if table is not None:

@@ -66,6 +66,8 @@ def summarise(
         "reference_full": {"popularity": reference.get("catalogue")} if reference else {},
         "coverage": training.coverage,
         "reference_coverage": {"popularity": reference["coverage"]} if "coverage" in reference else {},
+        "popular": training.popular,
+        "reference_popular": {"popularity": reference["popular"]} if "popular" in reference else {},
         "seconds": {
             "train": sum(entry["seconds_train"] for entry in history),
             "evaluate": sum(entry["seconds_evaluate"] for entry in history) + seconds_full,

@@ -55,7 +55,7 @@
   }
   function powersOfTen(values) {  // a logarithmic axis: places are exponents, names are numbers
     const low = Math.log10(Math.min(...values)), high = Math.log10(Math.max(...values)), found = [];
-    for (let power = Math.floor(low); power <= high; power++) for (const k of high - low < 2 ? [1, 2, 5] : [1]) {
+    for (let power = Math.floor(low); power <= high; power++) for (const k of high - low < 3 ? [1, 2, 5] : [1]) {
       const place = power + Math.log10(k);
       if (place >= low && place <= high) found.push([place, String(+(k * 10 ** power).toPrecision(3))]);
     }
@@ -162,81 +162,69 @@
     else svg("circle", { cx: X(r.difference), cy: y, r: 5, ...look }, root);
   }
 
-  // --- levels: every method beside popularity, a panel for each ranking -----------------------------------------------
-  function levels(place, found) {
+  // --- a forest: an axis, and a line for each row with its name, its interval and its value ----------------------------
+  // Names that need more room than there is stand above their intervals.
+  const beside = (rows, most, row) => {
+    const wanted = 14 + 7.2 * Math.max(...rows.map((r) => r.name.length));
+    return wanted > most ? { left: 12, row: row + 14, above: true } : { left: wanted, row, above: false };
+  };
+  const named = (root, r, { left, above }, y) => svg("text", above ? { x: 4, y: y - 11, class: "strong" } : { x: left - 10, y: y + 4, "text-anchor": "end", class: "strong" }, root, r.name);
+  function forest(root, { rows, count, range, width, names, right, bottom, floor, dash, ink, value }) {
+    const { left, row, above } = names, [low, high] = range, top = 30, end = top + row * count, inner = width - left - right;
+    const X = (x) => left + (x - low) / (high - low) * inner;
+    const marks = ticks(low, high, Math.max(3, inner / 75)), digits = decimals(marks);
+    for (const at of marks) {
+      svg("line", { x1: X(at), x2: X(at), y1: top - 6, y2: end + 5, stroke: "var(--line)" }, root);
+      svg("text", { x: X(at), y: end + 20, "text-anchor": "middle" }, root, at.toFixed(digits));
+    }
+    svg("text", { x: left + inner / 2, y: end + 36, "text-anchor": "middle" }, root, bottom);
+    svg("line", { x1: X(floor), x2: X(floor), y1: top - 6, y2: end + 5, stroke: "var(--reference)", "stroke-width": 1.6, "stroke-dasharray": dash }, root);
+    rows.forEach((r, i) => {
+      const y = top + row * i + row / 2 + (above ? 7 : 0);
+      named(root, r, names, y);
+      interval(root, r, X, y, ink(r), range);
+      svg("text", { x: width - right + 10, y: y + 4 }, root, value(r));
+      const catcher = svg("rect", { x: 0, y: y - row / 2, width, height: row, fill: "transparent" }, root);
+      catcher.addEventListener("pointermove", (event) => showTip(event, r.name, r.details.map(([name, value]) => ({ name, value }))));
+      catcher.addEventListener("pointerleave", hideTip);
+    });
+  }
+  function levels(place, found) {  // a panel for each ranking
     watchWidth(place, (width) => {
       place.replaceChildren();
       const names = Object.keys(found.panels), side = width > 640 && names.length > 1, each = side ? (width - 20) / 2 : width;
-      const row = 27, top = 30, rows = Math.max(...names.map((n) => found.panels[n].length)), tall = top + row * rows + 40;
-      const root = svg("svg", { viewBox: `0 0 ${width} ${side ? tall : tall * names.length}`, height: side ? tall : tall * names.length, role: "img", "aria-label": found.label }, place);
+      const count = Math.max(...names.map((n) => found.panels[n].length)), labels = beside(names.flatMap((n) => found.panels[n]), each * 0.4, 27), tall = 70 + labels.row * count, height = side ? tall : tall * names.length;
+      const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": found.label }, place);
       names.forEach((name, n) => {
         const panel = svg("g", { transform: side ? `translate(${n * (each + 20)} 0)` : `translate(0 ${n * tall})` }, root);
-        const lines = found.panels[name], [low, high] = found.ranges[name];
-        const left = Math.min(each * 0.4, 14 + 7 * Math.max(...lines.map((r) => r.name.length))), right = 46, inner = each - left - right;
-        const X = (x) => left + (x - low) / (high - low) * inner;
-        svg("text", { x: left, y: 14, class: "strong" }, panel, name);
-        const marks = ticks(low, high, Math.max(3, inner / 70)), digits = decimals(marks);
-        for (const at of marks) {
-          svg("line", { x1: X(at), x2: X(at), y1: top - 6, y2: tall - 34, stroke: "var(--line)" }, panel);
-          svg("text", { x: X(at), y: tall - 20, "text-anchor": "middle" }, panel, at.toFixed(digits));
-        }
-        svg("text", { x: left + inner / 2, y: tall - 4, "text-anchor": "middle" }, panel, found.bottom);
-        const floor = X(found.popularity[name]);
-        svg("line", { x1: floor, x2: floor, y1: top - 6, y2: tall - 34, stroke: "var(--reference)", "stroke-width": 1.8, "stroke-dasharray": "6 5" }, panel);
-        lines.forEach((r, i) => {
-          const y = top + row * i + row / 2;
-          svg("text", { x: left - 10, y: y + 4, "text-anchor": "end", class: "strong" }, panel, r.name);
-          interval(panel, r, X, y, colour(r.colour), [low, high]);
-          svg("text", { x: each - right + 8, y: y + 4 }, panel, r.difference.toFixed(1));
-          const catcher = svg("rect", { x: 0, y: y - row / 2, width: each, height: row, fill: "transparent" }, panel);
-          catcher.addEventListener("pointermove", (event) => showTip(event, r.name, r.details.map(([name, value]) => ({ name, value }))));
-          catcher.addEventListener("pointerleave", hideTip);
-        });
+        svg("text", { x: labels.left, y: 14, class: "strong" }, panel, name);
+        forest(panel, { rows: found.panels[name], count, range: found.ranges[name], width: each, names: labels, right: 48, bottom: found.bottom, floor: found.popularity[name], dash: "6 5", ink: (r) => colour(r.colour), value: (r) => r.difference.toFixed(1) });
       });
     });
   }
-
-  // --- forest plot: differences with intervals -------------------------------------------------------------------------
-  function forest(place, make) {
+  function differences(place, make) {
     watchWidth(place, (width) => {
-      const chart = make(), row = 30, top = 30, narrow = width < 520;
-      const left = Math.min(narrow ? 140 : 260, 12 + 7.2 * Math.max(...chart.rows.map((r) => r.name.length)));
-      const right = narrow ? 14 : 170, height = top + row * chart.rows.length + 38, inner = width - left - right;
-      const [low, high] = chart.range;
-      const X = (x) => left + (x - low) / (high - low) * inner;
       place.replaceChildren();
-      const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": chart.label }, place);
-      const marks = ticks(low, high, Math.max(3, inner / 80)), digits = decimals(marks);
-      for (const at of marks) {
-        svg("line", { x1: X(at), x2: X(at), y1: top - 6, y2: height - 34, stroke: at === 0 ? "var(--soft)" : "var(--line)" }, root);
-        svg("text", { x: X(at), y: height - 18, "text-anchor": "middle" }, root, at.toFixed(digits));
-      }
-      svg("text", { x: left + inner / 2, y: height - 2, "text-anchor": "middle" }, root, chart.bottom);
-      svg("text", { x: left, y: 12 }, root, chart.leftSide);
-      svg("text", { x: left + inner, y: 12, "text-anchor": "end" }, root, chart.rightSide);
-      chart.rows.forEach((r, i) => {
-        const y = top + row * i + row / 2, ink = r.sign > 0 ? "var(--good)" : r.sign < 0 ? "var(--bad)" : "var(--reference)";
-        svg("text", { x: left - 10, y: y + 4, "text-anchor": "end", class: "strong" }, root, r.name);
-        interval(root, r, X, y, ink, chart.range);
-        if (!narrow) svg("text", { x: width - right + 12, y: y + 4 }, root, `${r.difference >= 0 ? "+" : ""}${r.difference.toFixed(2)}  [${r.low.toFixed(2)}, ${r.high.toFixed(2)}]`);
-        const catcher = svg("rect", { x: 0, y: y - row / 2, width, height: row, fill: "transparent" }, root);
-        catcher.addEventListener("pointermove", (event) => showTip(event, r.name, r.details.map(([name, value]) => ({ name, value }))));
-        catcher.addEventListener("pointerleave", hideTip);
-      });
+      const { label, rows, leftSide, rightSide, ...rest } = make(), narrow = width < 520, names = beside(rows, narrow ? 120 : 300, 30), height = 68 + names.row * rows.length;
+      const right = narrow ? 14 : 170, signed = (r) => `${r.difference >= 0 ? "+" : ""}${r.difference.toFixed(2)}`;
+      const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": label }, place);
+      svg("text", { x: names.left, y: 12 }, root, leftSide);
+      svg("text", { x: width - right, y: 12, "text-anchor": "end" }, root, rightSide);
+      forest(root, { ...rest, rows, count: rows.length, width, names, right, floor: 0, dash: "none", ink: (r) => r.sign > 0 ? "var(--good)" : r.sign < 0 ? "var(--bad)" : "var(--reference)", value: (r) => narrow ? "" : `${signed(r)}  [${r.low.toFixed(2)}, ${r.high.toFixed(2)}]` });
     });
   }
 
   // --- bars: communication ----------------------------------------------------------------------------------------
   function bars(place, rows) {
     watchWidth(place, (width) => {
-      const row = 34, left = Math.min(150, width * 0.34), height = row * rows.length + 8;
+      const names = beside(rows, Math.min(200, width * 0.34), 34), { left, row, above } = names, height = row * rows.length + 8;
       const most = Math.max(...rows.flatMap((r) => [r.up, r.down])) || 1;
       place.replaceChildren();
       const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": "megabytes per client and round" }, place);
       rows.forEach((r, i) => {
-        const y = i * row + 6, W = (v) => Math.max(1.5, (width - left - 104) * v / most);
+        const y = i * row + (above ? 20 : 6), W = (v) => Math.max(1.5, (width - left - 122) * v / most);
         const size = (v) => v < 0.1 ? `${(1000 * v).toFixed(1)} kB` : `${v.toFixed(2)} MB`;
-        svg("text", { x: left - 10, y: y + 17, "text-anchor": "end", class: "strong" }, root, r.name);
+        named(root, r, names, y + (above ? 5 : 13));
         svg("rect", { x: left, y, width: W(r.up), height: 10, rx: 3, fill: "var(--c0)" }, root);
         svg("rect", { x: left, y: y + 13, width: W(r.down), height: 10, rx: 3, fill: "var(--c5)", opacity: 0.75 }, root);
         svg("text", { x: left + W(r.up) + 6, y: y + 9.5 }, root, `${size(r.up)} up`);
@@ -406,7 +394,7 @@
     differences(figure, found) {
       let metric = Object.keys(found.metrics)[0];
       const fill = (text) => text.replace("{metric}", () => metric);
-      forest(figure.querySelector(".plot"), () => ({ label: fill(found.label), bottom: fill(found.bottom), leftSide: found.left_side, rightSide: found.right_side, rows: found.metrics[metric], range: found.ranges[metric] }));
+      differences(figure.querySelector(".plot"), () => ({ label: fill(found.label), bottom: fill(found.bottom), leftSide: found.left_side, rightSide: found.right_side, rows: found.metrics[metric], range: found.ranges[metric] }));
       choice(figure.querySelector(".switches"), Object.keys(found.metrics).map((m) => [m, m]), metric, (m) => { metric = m; for (const again of redraws) again(); });
     },
     steps(figure, found) {
@@ -487,7 +475,17 @@
     cell.replaceChildren(...parts.map((part) => signs[part] ? node("span", { class: signs[part] }, null, part) : part));
   }
 
-  if (innerWidth < 640) for (const fold of document.querySelectorAll("details.fold")) fold.open = false;  // a phone shows figures, and tables by touch
+  // --- a phone shows the first figure of a section unless it is high; the others and all tables by touch ----------------
+  if (innerWidth < 640) {
+    const later = (card, place) => place || card.querySelector("[data-figure=surfaces]");
+    for (const part of document.querySelectorAll("section")) for (const card of [...part.querySelectorAll(".card:has(> figure)")].filter(later)) {
+      const fold = node("details", { class: "fold" }), caption = node("summary", {}, fold);
+      caption.append(card.querySelector("h3"));
+      fold.append(...card.childNodes);
+      card.append(fold);
+    }
+    for (const fold of document.querySelectorAll("details.fold")) fold.open = false;
+  }
 
   // --- copy, theme, place in the page ----------------------------------------------------------------------------------
   for (const button of document.querySelectorAll(".copy")) button.addEventListener("click", async () => {
