@@ -114,7 +114,7 @@ def picture(
         box(middle, 24, width, LEAVES, "leaves the device", leaves),
         arrow(282, 46, middle - 2, LEAVES),
         arrow(middle + width + 2, 46, 658, LEAVES),
-        box(middle, down, width, SERVER, "comes back, for all", back),
+        box(middle, down, width, SERVER, "comes back", back),
         arrow(middle - 2, down + 22, 282, SERVER),
         arrow(658, down + 22, middle + width + 2, SERVER),
         box(660, 24, 284, SERVER, "the server", server, inside),
@@ -148,7 +148,7 @@ def overview_picture() -> str:
             "never receives a click",
             "",
             "but plain uploads betray clicks:",
-            "--channel secagg hides them",
+            "--channel secagg shows sums only",
         ],
         name="What leaves a device and what stays",
     )

@@ -1,11 +1,16 @@
-"""The figure of a data set from its main table: all methods, popularity, ceilings, both rankings, intervals."""
+"""The figure of a data set from the main table on its page, where the runs behind it are not in the repository.
+
+`python -m docs.results_figure earlier-amazon-video lastfm-2k` draws these again; others come with `fedrecgel report`.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from html import escape
 from math import sqrt
+from pathlib import Path
 
 from scipy.stats import t
 
@@ -114,3 +119,10 @@ def _panel(lines: list[Line], metric: str, words: str, left: int, width: int, he
         beside = f"x='{float(place(dot.high)) + 9:.1f}' y='{y + 5}' font-size='12'"
         parts.append(f"<text {beside} fill='#374151'>{dot.mean:.1f}</text>")
     return "".join(parts)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        page = (Path(__file__).parent / "results" / f"{name}.md").read_text(encoding="utf-8")
+        drawn = results_figure(page.partition("## HR and NDCG of every method")[2])
+        (Path(__file__).parent / "assets" / "results" / f"{name}.svg").write_text(drawn, encoding="utf-8")

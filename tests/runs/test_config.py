@@ -113,7 +113,8 @@ def test_a_variant_is_defaults_then_variant_then_options() -> None:
         for method in ({}, {"variant": "paper"}, {"variant": "paper", "server_lr": 0.5})
     )
     changed = {key for key in plain if plain[key] != paper[key]}
-    steps = {"user_optimiser", "server_optimiser", "user_lr", "server_lr", "round_decay", "reg_user", "init"}
+    steps = {"user_optimiser", "server_optimiser", "user_lr", "server_lr", "server_tau", "round_decay"}
+    steps |= {"reg_user", "init", "start_popularity"}
     assert changed <= steps | {"order", "g_norm", "reduction"}
     assert (paper["order"], paper["server_optimiser"], paper["reduction"]) == ("user-first", "sgd", "mean")
     assert mixed == {**paper, "server_lr": 0.5}
