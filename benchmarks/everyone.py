@@ -17,7 +17,7 @@ from fedrecgel.bench.machine import fma_gflops
 from fedrecgel.bench.measure import peak_rss_gb
 from fedrecgel.data.synthetic import generate
 from fedrecgel.runs.api import train
-from fedrecgel.runs.recommend import Everyone
+from fedrecgel.runs.everyone import Everyone
 from fedrecgel.runs.training import Training
 
 NEUMF_SCORE = 20_480

@@ -12,7 +12,7 @@ import fedrecgel
 from fedrecgel.cli import recommend as cli_recommend
 from fedrecgel.cli import user_progress as progress
 from fedrecgel.cli.main import main
-from fedrecgel.runs import recommend
+from fedrecgel.runs import everyone, recommend
 
 Capture = pytest.CaptureFixture[str]
 
@@ -57,10 +57,10 @@ def test_stopped_by_ctrl_c_and_continued(
     run: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["recommend", str(run), "--all", "-k", "3", "-o", str(tmp_path / "all.csv")]
-    monkeypatch.setattr(recommend, "SCORES_PER_PART", 1)
+    monkeypatch.setattr(everyone, "SCORES_PER_PART", 1)
     monkeypatch.setattr(progress, "FIRST_LINE", 0.0)
     monkeypatch.setattr(progress, "NEXT_LINE", 0.0)
-    monkeypatch.setattr(recommend.Everyone, "_at_once", 5)
+    monkeypatch.setattr(everyone.Everyone, "_at_once", 5)
     monkeypatch.setattr(cli_recommend, "ESTIMATED_FROM", 0)
     blocks, find = 0, recommend.best_items
 
@@ -72,7 +72,7 @@ def test_stopped_by_ctrl_c_and_continued(
         return find(*arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(recommend, "best_items", press)
+        patch.setattr(everyone, "best_items", press)
         assert main(words) == 130
     printed = capsys.readouterr()
     assert "14 users … About 0 s for all of them on" in printed.err

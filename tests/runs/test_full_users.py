@@ -9,7 +9,7 @@ from tests.builders import TINY, random_split
 
 import fedrecgel
 from fedrecgel.cli.table import result_table
-from fedrecgel.runs import training
+from fedrecgel.runs import measuring
 
 SPLIT = random_split(n_users=30, n_items=200)
 
@@ -31,7 +31,7 @@ def test_a_sample_is_stated_and_the_same_for_popularity(tmp_path: Path) -> None:
 
 
 def test_where_all_would_take_hours_a_sample_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "FULL_SCORES", 200 * 5)
+    monkeypatch.setattr(measuring, "FULL_SCORES", 200 * 5)
     assert fedrecgel.train("popularity", SPLIT, rounds=1).summary["metrics_full_users"] == 5
     whole = fedrecgel.train("popularity", SPLIT, rounds=1, evaluation={"full_users": 1000})
     assert "metrics_full_users" not in whole.summary

@@ -13,8 +13,8 @@ from tests.builders import random_split, tiny
 
 import fedrecgel
 from fedrecgel.errors import ConfigError, RunFolderError, StorageError
-from fedrecgel.runs import recommend
-from fedrecgel.runs.recommend import Everyone
+from fedrecgel.runs import everyone
+from fedrecgel.runs.everyone import Everyone
 from fedrecgel.runs.recommend_parts import parts_folder, write_in_parts
 from fedrecgel.storage import lock_folder
 
@@ -28,7 +28,7 @@ each_format = pytest.mark.parametrize("name", ["all.parquet", "all.csv"])
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four users each, in two blocks; the last has three."""
-    monkeypatch.setattr(recommend, "SCORES_PER_PART", 5 * N_ITEMS)
+    monkeypatch.setattr(everyone, "SCORES_PER_PART", 5 * N_ITEMS)
 
 
 class Watcher:
@@ -82,9 +82,9 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from fedrecgel.cli.main import main
-from fedrecgel.runs import recommend, recommend_parts
+from fedrecgel.runs import everyone, recommend_parts
 
-recommend.SCORES_PER_PART = int(sys.argv[1])
+everyone.SCORES_PER_PART = int(sys.argv[1])
 write = recommend_parts.write_atomically
 
 def die(path, action):
@@ -120,9 +120,9 @@ def test_parts_of_something_else_are_refused(tmp_path: Path) -> None:
     folder = stopped(path, 9)
     before = {file: file.read_bytes() for file in folder.iterdir()}
     other = replace(RESULT, summary={**RESULT.summary, "seed": 7})
-    for everyone in (Everyone(RESULT, 4), Everyone(other, 3)):
+    for table in (Everyone(RESULT, 4), Everyone(other, 3)):
         with pytest.raises(RunFolderError, match=r"all\.parquet\.parts' holds unfinished parts of another run"):
-            write_in_parts(everyone, path, Watcher())
+            write_in_parts(table, path, Watcher())
     assert {file: file.read_bytes() for file in folder.iterdir()} == before
     assert not path.exists()
 
@@ -178,7 +178,7 @@ def test_a_full_disk_keeps_finished_parts(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setitem(recommend.WRITERS, ".csv", full)
+        patch.setitem(everyone.WRITERS, ".csv", full)
         with pytest.raises(StorageError, match="No space left"):
             write_in_parts(Everyone(RESULT, 3), path, Watcher())
     watcher = Watcher()
@@ -188,8 +188,8 @@ def test_a_full_disk_keeps_finished_parts(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(("k", "scores"), [(1, 1), (3, 10**9), (1000, 10**9)])
 def test_parts_are_whole_blocks_of_users(k: int, scores: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recommend, "SCORES_PER_PART", scores)
-    monkeypatch.setattr(recommend, "ROWS_AT_ONCE", 1000)
+    monkeypatch.setattr(everyone, "SCORES_PER_PART", scores)
+    monkeypatch.setattr(everyone, "ROWS_AT_ONCE", 1000)
     parts: Any = Everyone(RESULT, k).parts
     assert [user for users in parts for user in users] == list(range(N_USERS))
     assert all(len(users) % 2 == 0 for users in parts[:-1])

@@ -64,7 +64,8 @@ def run_recommend(args: Namespace) -> int:
     if args.because and not args.all:
         raise ConfigError("--because adds a column to the file of --all. For one user reasons are always shown.")
     from fedrecgel.runs.choice import read_items  # here, because it imports torch
-    from fedrecgel.runs.recommend import check_table_path, user_number
+    from fedrecgel.runs.everyone import check_table_path
+    from fedrecgel.runs.recommend import user_number
     from fedrecgel.runs.result import open_run
     from fedrecgel.runs.rewrite import keep_titles, settle
 
@@ -121,7 +122,7 @@ def _as_text(found: list[Recommendation]) -> str:
 def _write_all(result: Result, path: Path, k: int, lists: dict[str, list[str]], *, because: bool) -> int:
     from fedrecgel.cli.user_progress import UserProgress, describe_seconds  # here, because they import torch
     from fedrecgel.runs.choice import allow
-    from fedrecgel.runs.recommend import Everyone
+    from fedrecgel.runs.everyone import Everyone
     from fedrecgel.runs.recommend_parts import parts_folder, write_in_parts
 
     n_users, n_items = len(result.user_ids), len(result.item_ids)

@@ -18,7 +18,7 @@ import torch
 from pyarrow import parquet
 
 from fedrecgel.errors import RunFolderError, StorageError
-from fedrecgel.runs.recommend import Everyone, check_table_path, write_tables
+from fedrecgel.runs.everyone import Everyone, check_table_path, write_tables
 from fedrecgel.runs.settings import CHANGE_NO_NUMBER, settings_fingerprint
 from fedrecgel.storage import lock_folder, write_atomically, write_text
 

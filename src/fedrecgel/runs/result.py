@@ -18,10 +18,11 @@ from fedrecgel.methods.messages import Download, Server
 from fedrecgel.runs import notebook
 from fedrecgel.runs.choice import Items, allow, read_titles
 from fedrecgel.runs.config import Config, from_dict
+from fedrecgel.runs.everyone import write_recommendations
 from fedrecgel.runs.fold_in import FoldedIn, fold_in
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.ranks_file import RankFile, read_ranks, write_ranks
-from fedrecgel.runs.recommend import Recommendation, name_best, trained, user_number, write_recommendations
+from fedrecgel.runs.recommend import Recommendation, name_best, trained, user_number
 from fedrecgel.storage import read_tensors, write_tensors, write_text
 from fedrecgel.tables import State
 from fedrecgel.tensors import Tensors

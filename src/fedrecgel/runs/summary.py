@@ -35,7 +35,7 @@ def summarise(
     seconds_full: float,
 ) -> dict[str, Any]:
     """The summary of a finished run; fractions 0..1, seconds, bytes."""
-    config, split, history = training.config, training.split, training.history
+    config, split, history, shown = training.config, training.split, training.history, training.measuring
     line = next(entry for entry in history if entry["round"] == reported)
     refused = sum((Counter(entry.get("refused", {})) for entry in history), Counter[str]())
     leaky = config.sampling.exclude_heldout_from_negatives
@@ -61,12 +61,12 @@ def summarise(
         },
         "metrics": {name: value for name, value in line.items() if is_metric(name)},
         "metrics_full": full,
-        **({} if full is None or training.sampled is None else {"metrics_full_users": len(training.sampled)}),
+        **({} if full is None or shown.sampled is None else {"metrics_full_users": len(shown.sampled)}),
         "reference": {"popularity": reference["candidates"]} if reference else {},
         "reference_full": {"popularity": reference.get("catalogue")} if reference else {},
-        "coverage": training.coverage,
+        "coverage": shown.coverage,
         "reference_coverage": {"popularity": reference["coverage"]} if "coverage" in reference else {},
-        "popular": training.popular,
+        "popular": shown.popular,
         "reference_popular": {"popularity": reference["popular"]} if "popular" in reference else {},
         "seconds": {
             "train": sum(entry["seconds_train"] for entry in history),

@@ -9,7 +9,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from fedrecgel.channels.base import Channel, RoundSetup
@@ -19,14 +18,12 @@ from fedrecgel.data.protocols import make_split
 from fedrecgel.data.split import Split
 from fedrecgel.data.whole import hold_nothing_out
 from fedrecgel.draws import Draws
-from fedrecgel.engine.base import Measured, measured
 from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
 from fedrecgel.engine.economies import kernel_for
 from fedrecgel.engine.local import LocalEngine
 from fedrecgel.engine.run import Round, run
 from fedrecgel.engine.store import ClientStore
 from fedrecgel.errors import RunError, RunFolderError
-from fedrecgel.evaluation.coverage import Coverage
 from fedrecgel.evaluation.metrics import is_metric
 from fedrecgel.evaluation.ranking import Ranks
 from fedrecgel.methods.base import Method
@@ -38,6 +35,7 @@ from fedrecgel.runs.config import Config, MethodSettings, check_device
 from fedrecgel.runs.continued import Continued, find_start
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.host import Hosting, simulated
+from fedrecgel.runs.measuring import Measuring
 from fedrecgel.runs.ranks_file import RankFile, test_fingerprint
 from fedrecgel.runs.reference import has_reference
 from fedrecgel.runs.result import Result
@@ -46,12 +44,10 @@ from fedrecgel.runs.settings import run_fingerprint
 from fedrecgel.runs.summary import summarise
 from fedrecgel.runs.verdict import NOTHING_MEASURED, verdicts
 from fedrecgel.storage import write_text
-from fedrecgel.tensors import Ids, copy, move
+from fedrecgel.tensors import copy, move
 
 NOBODY = Ranks(*torch.empty(2, 0, dtype=torch.int64))
 """Ranks where nothing is held out."""
-FULL_SCORES = 5_000_000_000
-"""Scores of whole catalogues that are computed unless more users are asked for: minutes, not hours."""
 CHECKPOINT_SHARE = 20
 """Rounds between two checkpoints take at least so many times as long as writing one."""
 Line = dict[str, Any]
@@ -174,16 +170,9 @@ class Training:
         self.best_round: int | None = None
         self.best_value = -math.inf
         self._best: Snapshot | None = None  # in memory only when there is no folder to keep it in
-        self._measured: dict[tuple[str, str], Measured] = {}
-        """Of the current model: nodes are asked for it once."""
+        self.measuring = Measuring(self.engine, split, config.evaluation, ranked)
         self.popularity: Ranks | None = None
         """Ranks by popularity, once it is measured."""
-        self.coverage: dict[str, float] | None = None
-        """Of the whole catalogue, since it was last ranked; on nodes lists stay there."""
-        self.popular: dict[str, float] | None = None
-        """How much of these lists is popular anyway."""
-        self.sampled: Ids | None = None
-        """The clients whose whole catalogue was ranked, where these were not all."""
         self.history: list[Line] = []
         self._saved_at, self._saving = started, 0.0
         """When the last checkpoint was complete, and how many seconds it took."""
@@ -242,7 +231,7 @@ class Training:
     def _record(self, finished: Round, seconds: float) -> Line:
         """Take over a finished round: check it, evaluate it when due, write its line."""
         self.server, self.round = finished.server, finished.number + 1
-        self._measured.clear()
+        self.measuring.forget()
         loss = None if finished.trained.loss is None else float(finished.trained.loss)
         if loss is not None and not math.isfinite(loss):
             raise RunError(
@@ -278,30 +267,7 @@ class Training:
 
     def evaluate(self, held_out: str, against: str) -> dict[str, float]:
         """Metrics of the current model over all clients."""
-        return self._measure(held_out, against).metrics
-
-    def _measure(self, held_out: str, against: str) -> Measured:
-        settings, asked = self.config.evaluation, (held_out, against)
-        if asked not in self._measured:
-            here = isinstance(self.engine, LocalEngine)
-            self._measured[asked] = (
-                measured(self._rank(held_out, against), settings.ks, settings.ties)
-                if here
-                else self.engine.measure(self.server, held_out, against, settings.ks, settings.ties)
-            )
-        return self._measured[asked]
-
-    def _rank(self, held_out: str, against: str) -> Ranks:
-        """Ask the engine; where the clients are here, count what the whole catalogue's lists show, too."""
-        if not (isinstance(self.engine, LocalEngine) and against == "catalogue"):
-            return self.engine.ranks(self.server, held_out, against)
-        lists = Coverage(self.split.n_items, self.config.evaluation.ks)
-        most = self.config.evaluation.full_users or max(1, FULL_SCORES // self.split.n_items)
-        self.sampled = self.engine.sample(held_out, most)
-        ranks = self.engine.ranks(self.server, held_out, against, lists, self.sampled, self._ranked)
-        self.coverage = lists.result()
-        self.popular = lists.popular(np.bincount(self.split.train.items, minlength=self.split.n_items))
-        return ranks
+        return self.measuring.of(self.server, held_out, against).metrics
 
     def _select(self, line: Line) -> None:
         """Keep a copy of the best model so far, by HR at the largest K; the earliest wins a draw."""
@@ -366,10 +332,10 @@ class Training:
                 self._return_to(reported)
         settings, final = self.config.evaluation, self.config.run.final
         against = ["candidates", "catalogue"] if settings.full else ["candidates"]
-        measures = {} if final else {name: self._measure("test", name) for name in against}
+        measures = {} if final else {name: self.measuring.of(self.server, "test", name) for name in against}
         full = measures["catalogue"].metrics if settings.full and not final else None
         known = {name: one.ranks for name, one in measures.items() if one.ranks is not None}
-        if self.sampled is not None:
+        if self.measuring.sampled is not None:
             del known["catalogue"]  # ranks are kept where everybody has one
         ranks = dict.fromkeys(against, NOBODY) if final else known
         seconds_full = time.perf_counter() - started
@@ -395,7 +361,7 @@ class Training:
 
     def _return_to(self, round: int) -> None:
         """Take back the model of the selected round."""
-        self._measured.clear()
+        self.measuring.forget()
         self.server = Server({})  # frees what only training needs before the snapshot is read
         best = self._best
         if best is None and self.folder is not None:
@@ -416,10 +382,11 @@ class Training:
         reference = Training(config, self.split, None, self._host, ranked=self._ranked)
         reference.fit(lambda line: None, lambda: False)
         last = reference.history[-1]
-        self.popularity = reference._measure("test", "candidates").ranks
+        shown = reference.measuring
+        self.popularity = shown.of(reference.server, "test", "candidates").ranks
         found = {"candidates": {name: last[name] for name in last if is_metric(name)}}
         if self.config.evaluation.full:
             found["catalogue"] = reference.evaluate("test", "catalogue")
-        if reference.coverage is not None and reference.popular is not None:
-            found |= {"coverage": reference.coverage, "popular": reference.popular}
+        if shown.coverage is not None and shown.popular is not None:
+            found |= {"coverage": shown.coverage, "popular": shown.popular}
         return found
