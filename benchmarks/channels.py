@@ -32,7 +32,7 @@ from fedrecgel.methods import METHODS
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.flower import check_start, serve, work_of
 from fedrecgel.runs.result import open_run
-from fedrecgel.runs.training import train_config
+from fedrecgel.runs.train import train_config
 
 SMALL: dict[str, dict[str, Any]] = {"spectra": {"rank": 16}, "fedrecgel": {"start_rank": 16}, "fedncf": {}}
 """So that 600 users are enough for sums of spectra."""

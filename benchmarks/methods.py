@@ -22,7 +22,8 @@ import torch
 from fedrecgel.bench.measure import peak_rss_gb
 from fedrecgel.methods import METHODS
 from fedrecgel.runs.config import Config, MethodSettings
-from fedrecgel.runs.training import Training, load_split
+from fedrecgel.runs.train import load_split
+from fedrecgel.runs.training import Training
 from fedrecgel.studies.presets import Presets
 
 EXACT: dict[str, tuple[dict[str, object], float]] = {

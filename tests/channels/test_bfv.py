@@ -29,7 +29,8 @@ from fedrecgel.methods.fedncf_weights import FedNCFWeights
 from fedrecgel.methods.messages import Download, Need, Server, Upload
 from fedrecgel.runs.config import from_dict
 from fedrecgel.runs.folder import RunFolder
-from fedrecgel.runs.training import Interrupted, train_config
+from fedrecgel.runs.train import train_config
+from fedrecgel.runs.training import Interrupted
 from fedrecgel.storage import read_tensors
 from fedrecgel.tensors import Sealed, Summed, Tensors
 

@@ -19,7 +19,8 @@ from fedrecgel.engine.checkpoint import Checkpoint
 from fedrecgel.errors import ConfigError
 from fedrecgel.runs.config import from_dict
 from fedrecgel.runs.folder import RunFolder
-from fedrecgel.runs.training import Interrupted, train_config
+from fedrecgel.runs.train import train_config
+from fedrecgel.runs.training import Interrupted
 
 
 def test_the_run_stops_before_its_budget_is_spent(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tests.results import METHODS, patch_runner, words, write_csv
 from fedrecgel.cli.main import main
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.result import Result
-from fedrecgel.runs.training import train_config
+from fedrecgel.runs.train import train_config
 from fedrecgel.studies.records import ResultsLog
 from fedrecgel.studies.tasks import TrainTask
 

@@ -27,7 +27,7 @@ from fedrecgel.methods.messages import Server
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.result import Result
-from fedrecgel.runs.training import train_config
+from fedrecgel.runs.train import train_config
 from fedrecgel.storage import TEMPORARY, write_text
 from fedrecgel.tables import State
 

@@ -21,7 +21,7 @@ from fedrecgel.cli.main import main
 from fedrecgel.errors import ConfigError, RunFolderError
 from fedrecgel.methods import METHODS, find_method
 from fedrecgel.runs.config import read_config
-from fedrecgel.runs.training import train_config
+from fedrecgel.runs.train import train_config
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "new_method.py"
 Capture = pytest.CaptureFixture[str]

@@ -27,7 +27,7 @@ from fedrecgel.methods import spectra
 from fedrecgel.methods.messages import Need, Server, Upload
 from fedrecgel.methods.spectra import Spectra, Stage
 from fedrecgel.runs.config import from_dict
-from fedrecgel.runs.training import train_config
+from fedrecgel.runs.train import train_config
 from fedrecgel.tables import State
 
 SMALL: dict[str, Any] = {"rank": 6, "dim": 3, "spectral_rounds": 2, "factor_rounds": 2, "final_rounds": 1}

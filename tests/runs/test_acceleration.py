@@ -18,7 +18,7 @@ from fedrecgel.runs.acceleration import prepare, settle
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.settings import CHANGE_NO_NUMBER, difference, settings_fingerprint
-from fedrecgel.runs.training import train_config
+from fedrecgel.runs.train import train_config
 
 SPLIT = random_split(n_users=12, n_items=150)
 SMALL: dict[str, Any] = {"name": "fedncf", "gmf_dim": 16, "mlp_dim": 32}

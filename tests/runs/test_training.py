@@ -17,7 +17,8 @@ from fedrecgel.methods.messages import Problem
 from fedrecgel.runs.config import Config, from_dict
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.result import Result
-from fedrecgel.runs.training import Interrupted, train_config
+from fedrecgel.runs.train import train_config
+from fedrecgel.runs.training import Interrupted
 from fedrecgel.storage import read_tensors
 
 SPLIT = random_split(n_users=16, n_items=130, validation=True)

@@ -16,7 +16,8 @@ from tests.builders import TINY, random_interactions, random_split
 import fedrecgel
 from fedrecgel.errors import ConfigError, RunError, RunFolderError, StorageError
 from fedrecgel.runs.config import Config, from_dict, read_config
-from fedrecgel.runs.training import Line, train_config
+from fedrecgel.runs.train import train_config
+from fedrecgel.runs.training import Line
 from fedrecgel.search import proposals
 from fedrecgel.search.space import Space, read_space
 from fedrecgel.search.trials import SearchFolder, Trial, best_of

@@ -14,7 +14,7 @@ from fedrecgel.audit.verdict import BY_ROUND, SMALL, Audit, audit_run, claimed_e
 from fedrecgel.cli.common import add_set_option, config_of
 from fedrecgel.errors import ConfigError
 from fedrecgel.runs.folder import RunFolder
-from fedrecgel.runs.training import load_split
+from fedrecgel.runs.train import load_split
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction

@@ -94,7 +94,7 @@ def run_info(args: Namespace) -> int:
 def run_audit(args: Namespace) -> int:
     """Print counts, fractions and warnings."""
     from fedrecgel.data.audit import audit
-    from fedrecgel.runs.training import load_split
+    from fedrecgel.runs.train import load_split
 
     split = load_split(config_of(args))
     found = asdict(audit(split))
@@ -142,7 +142,7 @@ def _print_aligned(values: dict[str, Any]) -> None:
 def run_shard(args: Namespace) -> int:
     """Write one folder per node."""
     from fedrecgel.engine.flower.shard import write_shards
-    from fedrecgel.runs.training import load_split
+    from fedrecgel.runs.train import load_split
 
     out = writable(args.out)
     split = load_split(config_of(args))

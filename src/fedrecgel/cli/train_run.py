@@ -24,7 +24,8 @@ from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.progress import Progress
 from fedrecgel.runs.result import open_run
 from fedrecgel.runs.rewrite import keep_titles
-from fedrecgel.runs.training import Interrupted, Line, load_split, train_config
+from fedrecgel.runs.train import load_split, train_config
+from fedrecgel.runs.training import Interrupted, Line
 
 
 def run(args: Namespace) -> int:

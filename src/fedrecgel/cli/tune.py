@@ -16,7 +16,7 @@ from fedrecgel.runs.acceleration import prepare
 from fedrecgel.runs.config import Config
 from fedrecgel.runs.progress import describe_loss
 from fedrecgel.runs.reference import WITHHELD, has_reference
-from fedrecgel.runs.training import load_split
+from fedrecgel.runs.train import load_split
 from fedrecgel.search.space import Space, read_search
 from fedrecgel.search.trials import SearchFolder, Trial, best_of
 from fedrecgel.search.tune import for_search, popularity, search, searched_metric

@@ -21,7 +21,8 @@ from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.notebook import measured_at
 from fedrecgel.runs.progress import Progress, watched
 from fedrecgel.runs.result import Result
-from fedrecgel.runs.training import Training, train_config
+from fedrecgel.runs.train import train_config
+from fedrecgel.runs.training import Training
 
 Section = Mapping[str, Any]
 """Settings of a section by name."""

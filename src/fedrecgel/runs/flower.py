@@ -43,7 +43,8 @@ from fedrecgel.runs.host import Host
 from fedrecgel.runs.policy import read_policy
 from fedrecgel.runs.result import Result, open_run
 from fedrecgel.runs.settings import FREE_TO_CHANGE, run_fingerprint, settings_fingerprint
-from fedrecgel.runs.training import Interrupted, Line, check_first_cohort, train_config
+from fedrecgel.runs.train import train_config
+from fedrecgel.runs.training import Interrupted, Line, check_first_cohort
 from fedrecgel.storage import lock_folder, write_text
 
 NAME, HOSTS = "run-name", "hosts.json"

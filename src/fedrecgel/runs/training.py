@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +12,7 @@ import torch
 
 from fedrecgel.channels.base import Channel, RoundSetup
 from fedrecgel.channels.registry import check_channel
-from fedrecgel.data.load import load_data
-from fedrecgel.data.protocols import make_split
 from fedrecgel.data.split import Split
-from fedrecgel.data.whole import hold_nothing_out
 from fedrecgel.draws import Draws
 from fedrecgel.engine.checkpoint import Checkpoint, Snapshot
 from fedrecgel.engine.economies import kernel_for
@@ -29,10 +25,9 @@ from fedrecgel.evaluation.ranking import Ranks
 from fedrecgel.methods.base import Method
 from fedrecgel.methods.messages import Problem, Server
 from fedrecgel.models.kernels import with_kernels
-from fedrecgel.runs.acceleration import settle
 from fedrecgel.runs.allowed import allowed_rounds, check_limits
-from fedrecgel.runs.config import Config, MethodSettings, check_device
-from fedrecgel.runs.continued import Continued, find_start
+from fedrecgel.runs.config import Config, MethodSettings
+from fedrecgel.runs.continued import Continued
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.host import Hosting, simulated
 from fedrecgel.runs.measuring import Measuring
@@ -43,7 +38,6 @@ from fedrecgel.runs.resumable import read_resumable
 from fedrecgel.runs.settings import run_fingerprint
 from fedrecgel.runs.summary import summarise
 from fedrecgel.runs.verdict import NOTHING_MEASURED, verdicts
-from fedrecgel.storage import write_text
 from fedrecgel.tensors import copy, move
 
 NOBODY = Ranks(*torch.empty(2, 0, dtype=torch.int64))
@@ -60,68 +54,6 @@ class Interrupted(Exception):  # noqa: N818 - not an error: the run can be resum
     def __init__(self, rounds: int) -> None:
         super().__init__(f"stopped after round {rounds}")
         self.rounds = rounds
-
-
-def load_split(config: Config) -> Split:
-    """The split a config describes."""
-    if config.run.final:
-        return hold_nothing_out(load_data(config.data), config.split)
-    return make_split(load_data(config.data), config.split)
-
-
-def train_config(
-    config: Config,
-    split: Split | None = None,
-    folder: RunFolder | None = None,
-    *,
-    resume: bool = False,
-    watch: Callable[[Line], None] = lambda line: None,
-    should_stop: Callable[[], bool] = lambda: False,
-    host: Hosting | None = None,
-    begin: Callable[[], object] = lambda: None,
-    start: Result | None = None,
-    say: Callable[[str], None] = lambda sentence: None,
-    ranked: Callable[[int, int], None] = lambda done, clients: None,
-    complete: Callable[[Result], Result] = lambda result: result,
-) -> Result:
-    """Train what a config describes, in a run folder if one is given.
-
-    Args:
-        config: every setting.
-        split: the data, if it is loaded already.
-        folder: where to write; None keeps everything in memory.
-        resume: continue from the folder's checkpoint.
-        watch: called after every round.
-        should_stop: asked after every round; when true, a checkpoint is written and Interrupted raised.
-        host: where the clients live; in this process unless given.
-        begin: called once the folder is ours and locked, before anything is written to it.
-        start: the run to go on from, if it is opened already; else it is read from `run.start`.
-        say: told what is known and what is new to the run to go on from.
-        ranked: hears of how many clients, of how many, the whole catalogue is ranked.
-        complete: has the last word on the result before it is written.
-    """
-    check_device(config)
-    config, start = find_start(config, start)
-    if folder is not None:
-        folder.claim_unfinished(config.to_dict(), resume=resume)
-    split = split or load_split(config)
-    config = settle(config, split if host is None else None, folder, resume=resume, say=say)
-    training = Training(config, split, folder, host, start, ranked)
-    for sentence in training.continued.sentences if training.continued else []:
-        say(sentence)
-    with folder.lock() if folder is not None else nullcontext():
-        if folder is not None:  # again: another process may have had it since
-            folder.claim_unfinished(config.to_dict(), resume=resume)
-        begin()
-        if resume:
-            training.restore()
-        elif folder is not None:
-            write_text(folder.config, config.to_toml())
-        training.fit(watch, should_stop)
-        result = complete(training.finish())
-        if folder is not None:
-            result.write_model(folder)
-        return result
 
 
 def check_first_cohort(method: Method, channel: Channel, problem: Problem, server: Server, draws: Draws) -> None:

@@ -17,7 +17,7 @@ from fedrecgel.methods.messages import Need
 from fedrecgel.runs.config import Config
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.settings import read_settings
-from fedrecgel.runs.training import train_config
+from fedrecgel.runs.train import train_config
 from fedrecgel.studies.fingerprints import config_fingerprint, recorded_fingerprint
 from fedrecgel.studies.records import GENERALISATION, Record, ResultsLog, finished_record
 from fedrecgel.studies.tasks import Task, TrainTask

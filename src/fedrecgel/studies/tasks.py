@@ -15,7 +15,7 @@ from fedrecgel.data.split import Split, SplitSettings
 from fedrecgel.runs.config import Config
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.result import Result, open_run
-from fedrecgel.runs.training import train_config
+from fedrecgel.runs.train import train_config
 from fedrecgel.storage import write_text
 from fedrecgel.studies.records import GENERALISATION
 from fedrecgel.theory.flatness import FlatnessSettings, measure_flatness

@@ -26,7 +26,7 @@ from fedrecgel.runs.hosted import recommend_hosted
 from fedrecgel.runs.reference import WITHHELD
 from fedrecgel.runs.result import Result
 from fedrecgel.runs.summary import BARE
-from fedrecgel.runs.training import train_config
+from fedrecgel.runs.train import train_config
 
 SPLIT = random_split(n_users=14, n_items=130)
 
