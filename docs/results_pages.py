@@ -46,6 +46,7 @@ def pages(report: Path) -> dict[str, str]:
         name = NAMES.get(path.stem, path.stem.removeprefix("results-"))
         text = re.sub(r"\]\(results-([^)]+\.md\))", r"](\1", path.read_text(encoding="utf-8"))
         text = text.replace("](../figures/overview-", "](../assets/results/")
+        text = text.replace("](../figures/uploads-", "](../assets/results/uploads-")
         text = text.replace("; `conditions.md` lists them", "; the summary of each run has its own")
         for dataset, title in TITLES.items():
             text = re.sub(rf"^(##? \[?){dataset}(?=\]|$)", rf"\g<1>{title}", text, flags=re.MULTILINE)
@@ -72,13 +73,15 @@ def write(report: Path, only: Sequence[str] = ()) -> Iterable[Path]:
     for name, text in pages(report).items():
         if only and name not in only:
             continue
-        place, drawn = FOLDER / f"{name}.md", report / "figures" / f"overview-{name}.svg"
+        place = FOLDER / f"{name}.md"
         old = place.read_text(encoding="utf-8") if place.exists() else ""
         place.write_text(with_old_sections(text, old) if name == "settings" else text, encoding="utf-8")
         yield place
-        if drawn.exists():
-            (ASSETS / drawn.name.removeprefix("overview-")).write_bytes(drawn.read_bytes())
-            yield ASSETS / drawn.name.removeprefix("overview-")
+        for kind, target in (("overview", f"{name}.svg"), ("uploads", f"uploads-{name}.svg")):
+            drawn = report / "figures" / f"{kind}-{name}.svg"
+            if drawn.exists():
+                (ASSETS / target).write_bytes(drawn.read_bytes())
+                yield ASSETS / target
 
 
 if __name__ == "__main__":

@@ -22,12 +22,20 @@ def upload_curves(found: Collected, command: str) -> list[Chart]:
     """Metrics over what a client has sent: which level each method reaches with how many bytes."""
     charts = []
     for dataset in _datasets(found):
-        panels = _panels(found, dataset, lambda curve: curve.megabytes)
-        panels = {metric: panel for metric, panel in panels.items() if metric != "loss"}
-        if panels:
+        if panels := _upload_panels(found, dataset):
             content = Curves("megabytes sent by a client", panels, logarithmic=True)
             charts.append(Chart(f"uploads-{dataset}", dataset, content, _made_by(found, command)))
     return charts
+
+
+def has_upload_curves(found: Collected, dataset: str) -> bool:
+    """Whether any method of this data set was evaluated more than once."""
+    return bool(_upload_panels(found, dataset))
+
+
+def _upload_panels(found: Collected, dataset: str) -> dict[str, Panel]:
+    panels = _panels(found, dataset, lambda curve: curve.megabytes)
+    return {metric: panel for metric, panel in panels.items() if metric != "loss"}
 
 
 def _made_by(found: Collected, command: str) -> str:

@@ -13,6 +13,7 @@ from fedrecgel.display.text import in_markdown, markdown_code, prose, slug
 from fedrecgel.report import facts
 from fedrecgel.report.collect import Collected
 from fedrecgel.report.findings import findings_of
+from fedrecgel.report.own_charts import has_upload_curves
 from fedrecgel.report.plain import plain_results
 from fedrecgel.studies import EXPERIMENTS
 from fedrecgel.studies.main_table import MainTableExperiment
@@ -40,7 +41,7 @@ def result_pages(found: Collected, command: str) -> dict[str, str]:
         told = [*_told(sentences.get(dataset, [])), ""]
         own = [_short(table, dataset) for table in tables if table.name.endswith(f"-{dataset}")]
         pages["results"] += [f"## [{in_markdown(dataset)}]({name}.md)", "", *told]
-        pages[name] = [f"# {in_markdown(dataset)}", "", *told, *_figure(found, dataset), *_written(own)]
+        pages[name] = [f"# {in_markdown(dataset)}", "", *told, *_figures(found, dataset), *_written(own)]
     pages["results"] += _written(table for table in tables if table.name == "main-overview")
     if settings := _settings(tables):
         pages["settings"] = ["# Where the settings come from", "", CHOSEN, "", *settings]
@@ -75,11 +76,18 @@ def _told(sentences: Iterable[str]) -> list[str]:
     return [f"- {in_markdown(sentence)}" for sentence in sentences]
 
 
-def _figure(found: Collected, dataset: str) -> list[str]:
-    if found.main is None or dataset not in found.main.by_dataset:
-        return []
-    words = f"{dataset}: every method beside popularity, with intervals"
-    return [f"![{in_markdown(words)}](../figures/{slug(f'overview-{dataset}')}.svg)", ""]
+def _figures(found: Collected, dataset: str) -> list[str]:
+    """What each method reaches, and with how many bytes, as far as there are figures of it."""
+    words = {}
+    if found.main is not None and dataset in found.main.by_dataset:
+        words["overview"] = "every method beside popularity, with intervals"
+    if has_upload_curves(found, dataset):
+        words["uploads"] = "the level each federated method reaches, by the megabytes a client has sent"
+    lines = [
+        f"![{in_markdown(f'{dataset}: {told}')}](../figures/{slug(f'{name}-{dataset}')}.svg)"
+        for name, told in words.items()
+    ]
+    return [line for figure in lines for line in (figure, "")]
 
 
 def _short(table: Table, dataset: str) -> Table:
