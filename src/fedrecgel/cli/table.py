@@ -33,12 +33,18 @@ def result_table(result: Result) -> str:
         f"held out: {protocol['ties'] if names else 'nothing'}; split {protocol['fingerprint'][:12]}"
     )
     clients = sum(line["clients"] for line in result.history)
+    up, down = (_megabytes(summary["bytes"][way] / clients / 1e6) for way in ("up", "down"))
     lines.append(
         f"{seconds['train']:.1f} s training, {seconds['evaluate']:.1f} s evaluation; per client and round "
-        f"{summary['bytes']['up'] / clients / 1e6:.2f} MB up, {summary['bytes']['down'] / clients / 1e6:.2f} MB down"
+        f"{up} MB up, {down} MB down"
     )
     lines += summary.get("warnings", [])  # an earlier version wrote none
     return "\n".join(lines)
+
+
+def _megabytes(number: float) -> str:
+    """Nodes send one sum for many clients: little for each, but not nothing."""
+    return f"{number:.2f}" if number >= 0.01 or number == 0 else f"{number:.1g}"
 
 
 def _coverage(method: str, width: int, summary: dict[str, Any]) -> list[str]:
