@@ -6,6 +6,7 @@ import pytest
 from tests.audit.scenes import scene_of
 
 from fedrecgel.audit.promotion import fixed_limits, limits_by_round, promotable, promote
+from fedrecgel.audit.verdict import audit_run
 from fedrecgel.engine.gate import GateSettings
 from fedrecgel.errors import ConfigError
 from fedrecgel.runs.allowed import check_limits
@@ -18,6 +19,26 @@ def test_malicious_clients_push_their_item_and_limits_bind_them() -> None:
     assert promote(scene, 0.2, 20).er > 0.3
     assert promote(scene, 0.2, 20, fixed_limits(honest, GateSettings())).er < 0.1
     assert honest.row_limits[0] < honest.first_limits[0] < honest.first_limits[1]
+
+
+def test_malicious_clients_send_no_number_that_masks_cannot_carry() -> None:
+    """Their devices would refuse it. Honest ones may send what the method states, which is more in FedRAP."""
+    options = {"server_lr": 0.03, "fraction": 1.0, "init": "normal"}
+    scene = scene_of("fedrecgel", "secagg", options=options, secagg={"min_clients": 10})
+    assert promote(scene, 0.2, 20).er > 0.1
+    generous = scene_of("fedrap", "secagg", options={"fraction": 1.0}, secagg={"min_clients": 10})
+    assert promote(generous, 0.2, 15).hr > 0
+
+
+def test_an_audit_outlives_a_run_that_cannot_be_attacked_by_promotion() -> None:
+    """Rates so high that gradients outgrow what masks carry."""
+    told: list[str] = []
+    options = {"server_lr": 0.3, "fraction": 1.0, "init": "normal", "reg_user": 0.0}
+    scene = scene_of("fedrecgel", "secagg", options=options, secagg={"min_clients": 10})
+    found = audit_run(scene, told.append)
+    assert found.attacks
+    assert not found.promotion
+    assert "No promotion: the run cannot be trained from random tables. Numbers to send" in told[-1]
 
 
 def test_a_run_through_a_kernel_is_attacked_like_any_other() -> None:

@@ -57,13 +57,21 @@ class Promotion:
 
 
 class Tampering:
-    """The way of uploads, with malicious clients on it; limits of the gate bind them, too."""
+    """The way of uploads, with malicious clients on it; limits of the gate and of numbers bind them, too."""
 
     def __init__(
-        self, way: Uplink, attackers: Ids, target: int, goal: Tensors, gain: float, gate: GateSettings, round: int
+        self,
+        way: Uplink,
+        attackers: Ids,
+        target: int,
+        goal: Tensors,
+        gain: float,
+        gate: GateSettings,
+        round: int,
+        most: float,
     ) -> None:
         self._way, self._attackers, self._target, self._goal, self._gate = way, attackers, target, goal, gate
-        self._gain, self._round = gain, round
+        self._gain, self._round, self._most = gain, round, most
         self._rows: list[Tensor] = []
         self._wholes: list[Tensor] = []
         self.sent_up, self.sent_down = way.sent_up, way.sent_down
@@ -80,7 +88,7 @@ class Tampering:
         if not bool(bad.any()):
             return self._way.leave(shorten_rows(upload, self._gate, self._round))
         total = torch.stack([row.norm() for row in self._goal.values()]).norm().clamp(min=1e-12)
-        length = min(self._longest, self._gain * float(total))
+        length = min(self._longest, self._gain * float(total), self._most * float(total) / self._loudest(upload, bad))
         rows, at = {name: value.clone() for name, value in upload.rows.items()}, upload.at.clone()
         at[bad, 0] = self._target
         for name, value in rows.items():
@@ -89,6 +97,11 @@ class Tampering:
         honest = (~bad).to(upload.weight)
         dense = {name: _mute(value, honest) for name, value in upload.dense.items()}
         return self._way.leave(shorten_rows(replace(upload, rows=rows, at=at, dense=dense), self._gate, self._round))
+
+    def _loudest(self, upload: Upload, bad: Tensor) -> float:
+        """The largest number of the goal, as it would be sent with the largest weight of a malicious client."""
+        number = max(float(row.abs().max()) for row in self._goal.values())
+        return max(number * max(1.0, float(upload.weight[bad].max())), 1e-12)
 
     @property
     def usual_row(self) -> float:
@@ -158,7 +171,7 @@ def promote(
     middle: tuple[float, float] | None = None
     for t in range(rounds):
         cohort = scene.method.cohort(server, engine.population(), t, draws)
-        setup = RoundSetup(t, cohort, scene.split.n_items, scene.method.server_needs)
+        setup = RoundSetup.of(scene.method, t, cohort, scene.split.n_items)
         way = Simulated(scene.channel, engine.devices, scene.channel.server(), setup)
         goal = {
             name: pull(value[neighbours], value[target])
@@ -168,7 +181,8 @@ def promote(
         if follow:
             limits.append(usual[-1] if usual else follow)
         limited = replace(gate, row_limits=tuple(limits)) if follow else gate
-        tampered = Tampering(way, attackers, target, goal, gain, limited, t)
+        most = scene.largest_number(setup)
+        tampered = Tampering(way, attackers, target, goal, gain, limited, t, most)
         trained = engine.train_with(scene.method.broadcast(server, cohort), cohort, t, tampered)
         if not trained.n_answers:  # diverged: the gate refused everybody
             break

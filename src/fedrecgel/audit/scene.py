@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from secrets import token_bytes
@@ -161,6 +162,12 @@ class Scene:
                 if t + 1 < rounds:
                     server = self.method.server_update(server, inbox, t, draws)
             yield found
+
+    def largest_number(self, setup: RoundSetup) -> float:
+        """What a device can send at most: masked numbers have a range."""
+        if "fixed_point" not in self.channel.sections():
+            return math.inf
+        return max(float(self.config.channels["fixed_point"].largest), setup.magnitude)
 
     @property
     def sees_each(self) -> bool:

@@ -14,6 +14,7 @@ from fedrecgel.audit.scene import Scene
 from fedrecgel.audit.spectral import attack_spectra, basis_of
 from fedrecgel.channels.accounting import spent_epsilon
 from fedrecgel.channels.dp import Dp
+from fedrecgel.errors import RunError
 
 SMALL = 0.02
 """An advantage up to this is as good as none."""
@@ -107,7 +108,12 @@ def audit_run(scene: Scene, tell: Callable[[str], None] = lambda text: None, *, 
         tell("Testing the noise …")
         twin = still(scene.channel)
         bound, p = epsilon_lower_bound(twin), noise_p(twin, scene.channel.account(1)["noise_multiplier"])
-    pushed = promote_all(scene, tell) if promotion and scene.sees_sums and promotable(scene) else {}
+    pushed: dict[str, Promotion] = {}
+    if promotion and scene.sees_sums and promotable(scene):
+        try:
+            pushed = promote_all(scene, tell)
+        except RunError as error:  # what was found before stays found
+            tell(f"No promotion: the run cannot be trained from random tables. {error}")
     return Audit(scene.channel.name, size, attacks, by_cohort, bound, p, pushed)
 
 

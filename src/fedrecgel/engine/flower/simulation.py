@@ -1,7 +1,7 @@
 """A simulation: Flower's server app, node app and messages, with nodes that are threads of this process.
 
-Flower's own are processes under Ray, which takes ten seconds to start and copies every message between them. Ray need not be
-installed.
+Flower's own are processes under Ray, which takes ten seconds to start and copies every message between them. It is not
+needed here.
 """
 
 from __future__ import annotations
