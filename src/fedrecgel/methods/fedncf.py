@@ -135,8 +135,7 @@ class FedNCF(fed.Method):
 
     @property
     def magnitude(self) -> float:
-        """From random tables long histories pass the usual bound in FilmTrust's first rounds (12.2); times the number of
-        examples, where clients count by it."""
+        """Long histories reach 12 from random tables (FilmTrust); times examples, where clients count by them."""
         return fed.LARGE if self.weighting == "examples" else 2 * super().magnitude
 
     def leaves_device(self) -> frozenset[str]:

@@ -92,11 +92,15 @@ class Collected:
 
     @cached_property
     def shown_groups(self) -> list[Group]:
-        """Those of the main table, or all if there is none, named by what tells them apart."""
+        """Those of the main table in its order, or all if there is none, named by what tells them apart."""
         if self.main is None:
             return self.groups
-        folders = {folder for row in self.main.rows for folder in row.folders}
-        return _named([group for group in self.groups if any(one.folder in folders for one in group.records)])
+        place = {folder: number for number, row in enumerate(self.main.rows) for folder in row.folders}
+
+        def first(group: Group) -> int:
+            return min((place[one.folder] for one in group.records if one.folder in place), default=len(place))
+
+        return _named(sorted((group for group in self.groups if first(group) < len(place)), key=first))
 
 
 def collect(root: Path) -> Collected:
