@@ -5,95 +5,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from fedrecgel.display.chart import Difference, shown_range
 from fedrecgel.display.palette import GREY, colour
-from fedrecgel.report.collect import collect
 from fedrecgel.report.drawing import STYLE, save
+from fedrecgel.report.write import opened
 from fedrecgel.studies.sensitivity import Point, Sensitivity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 HOME = Path(__file__).parents[1]
 METRIC = "NDCG@10"
-BALLS = {"client": "a ball per client", "item": "a ball per item"}
-"""Folders of `results/sharpness`, by `method.balls`, and what the figure calls them."""
-RADII = {"rho_co": "shared", "rho_ur": "private"}
-Curve = list[Point]
+BALLS = {"client": "shared, a ball per client", "item": "shared, a ball per item"}
+"""Folders of `results/sharpness`, by `method.balls`, and the name of the line of rho_co."""
+PRIVATE = "private"
+SIGNS = {1: " ▲", -1: " ▼", 0: ""}
+Lines = dict[str, list[Point]]
 
 
-def curves() -> dict[str, dict[str, Curve]]:
-    """Points by data set and by what the line is called."""
-    found: dict[str, dict[str, Curve]] = {}
+def read() -> tuple[dict[str, Lines], dict[str, float]]:
+    """By data set the points of each line; the level of popularity in percent."""
+    found: dict[str, Lines] = {}
+    levels: dict[str, float] = {}
     for folder, words in BALLS.items():
-        for document in _sensitivities(HOME / "results" / "sharpness" / folder):
+        for document in _documents(HOME / "results" / "sharpness" / folder):
+            levels |= {dataset: 100 * of[METRIC] for dataset, of in document.popularity.items()}
             for (dataset, _, radius), points in document.groups.items():
-                if radius == "rho_co" or folder == "client":  # the private ball is the same
-                    name = f"{RADII[radius]}, {words}" if radius == "rho_co" else RADII[radius]
+                if radius == "rho_co" or folder == "client":  # the private ball is the same in both
+                    name = words if radius == "rho_co" else PRIVATE
                     found.setdefault(dataset, {})[name] = sorted(points, key=lambda point: point.value)
-    return found
+    return found, levels
 
 
-def popularity() -> dict[str, float]:
-    """Its level on every data set."""
-    documents = _sensitivities(HOME / "results" / "sharpness" / "client")
-    return {dataset: of[METRIC] for document in documents for dataset, of in document.popularity.items()}
+def _documents(folder: Path) -> Iterator[Sensitivity]:
+    if not folder.is_dir():
+        return
+    with opened(folder) as found:
+        yield from (one for one in found.documents.get("sensitivity", []) if isinstance(one, Sensitivity))
 
 
-def _sensitivities(folder: Path) -> Iterable[Sensitivity]:
-    return (found for found in collect(folder).documents.get("sensitivity", []) if isinstance(found, Sensitivity))
+def differences(points: list[Point]) -> list[Difference]:
+    """From radius 0, in points."""
+    lines = []
+    for point in points:
+        tested = point.above_zero.get(METRIC)
+        middle, low, high = (0.0, 0.0, 0.0) if tested is None else (tested.difference, tested.low, tested.high)
+        lines.append(
+            Difference(f"{point.value:g}", 100 * middle, 100 * low, 100 * high, tested.sign if tested else 0, [])
+        )
+    return lines
 
 
-def draw(found: Mapping[str, Mapping[str, Curve]], levels: Mapping[str, float]) -> Figure:
-    """A panel for each data set: points above radius 0, with intervals; dashed, how far popularity is."""
+def mean(point: Point) -> float:
+    """In percent."""
+    return 100 * point.row.cells["candidates"][METRIC].mean
+
+
+def draw(found: Mapping[str, Lines], levels: Mapping[str, float]) -> Figure:
+    """A panel for each data set: points above radius 0, with intervals; dotted, how far popularity is."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(3.1 * len(found), 3.0), layout="constrained")
+        figure = Figure(figsize=(3.7 * len(found), 3.1), layout="constrained")
         panels = figure.subplots(1, len(found), squeeze=False)[0]
         for axes, (dataset, lines) in zip(panels, found.items(), strict=True):
-            zero = 100 * next(iter(lines.values()))[0].row.cells["candidates"][METRIC].mean
-            axes.axhline(0, color=GREY, linewidth=1)
-            axes.axhline(100 * levels[dataset] - zero, color=GREY, linestyle=":", linewidth=1.2, label="popularity")
-            for number, (name, points) in enumerate(lines.items()):
-                shown = [point for point in points if METRIC in point.above_zero]
-                places = [points.index(point) + 0.12 * (number - 1) for point in shown]
-                found_here = [point.above_zero[METRIC] for point in shown]
-                middle = [100 * one.difference for one in found_here]
-                below = [100 * (one.difference - one.low) for one in found_here]
-                above = [100 * (one.high - one.difference) for one in found_here]
-                axes.errorbar(
-                    [0.0, *places], [0.0, *middle], ([0.0, *below], [0.0, *above]),
-                    fmt="o-", color=colour(number), markersize=3.5, linewidth=1.2, elinewidth=1, label=name,
-                )  # fmt: skip
-            values = [point.value for point in next(iter(lines.values()))]
-            axes.set(xticks=range(len(values)), xticklabels=[f"{value:g}" for value in values], xlabel="radius")
-            axes.set_title(f"{dataset} ({zero:.1f} at radius 0)", fontsize=9)
+            zero = mean(next(iter(lines.values()))[0])
+            _panel(axes, lines, levels[dataset] - zero)
+            axes.set_title(f"{dataset}: {zero:.1f} at radius 0", fontsize=9)
         panels[0].set_ylabel(f"{METRIC} minus radius 0, points")
         panels[0].legend(fontsize=7)
     return figure
 
 
-def table(found: Mapping[str, Mapping[str, Curve]], levels: Mapping[str, float]) -> str:
+def _panel(axes: Axes, lines: Lines, popularity: float) -> None:
+    axes.axhline(0, color=GREY, linewidth=1)
+    axes.axhline(popularity, color=GREY, linestyle=":", linewidth=1.2, label="popularity")
+    drawn = {name: differences(points) for name, points in lines.items()}
+    for number, (name, entries) in enumerate(drawn.items()):
+        middles = [entry.difference for entry in entries]
+        ends = [
+            [entry.difference - entry.low for entry in entries],
+            [entry.high - entry.difference for entry in entries],
+        ]
+        places = [place + 0.12 * (number - 1) for place in range(len(entries))]
+        axes.errorbar(places, middles, ends, fmt="o-", color=colour(number), markersize=3.5, elinewidth=1, label=name)
+    names = [entry.name for entry in next(iter(drawn.values()))]
+    low, high = shown_range([entry for entries in drawn.values() for entry in entries], popularity)
+    axes.set(xticks=range(len(names)), xticklabels=names, xlabel="radius", ylim=(low, high))
+
+
+def table(found: Mapping[str, Lines], levels: Mapping[str, float]) -> str:
     """The same in Markdown: NDCG@10 in percent, signs where the test tells a side."""
-    signs = {1: " ▲", -1: " ▼", 0: ""}
-    lines = ["| | " + " | ".join(found) + " |", "|---" * (1 + len(found)) + "|"]
-    lines.append("| popularity | " + " | ".join(f"{100 * levels[dataset]:.2f}" for dataset in found) + " |")
-    names = dict.fromkeys(name for of in found.values() for name in of)
-    values = dict.fromkeys(point.value for of in found.values() for points in of.values() for point in points)
-    for name in names:
-        for value in sorted(values):
+    rows = ["| | " + " | ".join(found) + " |", "|---" * (1 + len(found)) + "|"]
+    rows.append("| popularity | " + " | ".join(f"{levels[dataset]:.2f}" for dataset in found) + " |")
+    for name in dict.fromkeys(name for lines in found.values() for name in lines):
+        for value in dict.fromkeys(point.value for lines in found.values() for point in lines.get(name, [])):
             cells = []
-            for of in found.values():
-                point = next((point for point in of.get(name, []) if point.value == value), None)
-                mean = None if point is None else 100 * point.row.cells["candidates"][METRIC].mean
-                tested = None if point is None else point.above_zero.get(METRIC)
-                cells.append("–" if mean is None else f"{mean:.2f}{signs[tested.sign] if tested else ''}")
-            lines.append(f"| {name}: {value:g} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            for lines in found.values():
+                points = [point for point in lines.get(name, []) if point.value == value]
+                cells.append(
+                    "".join(f"{mean(point):.2f}{SIGNS[differences([point])[0].sign]}" for point in points) or "–"
+                )
+            rows.append(f"| {name}: {value:g} | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
 
 
 if __name__ == "__main__":
-    drawn, known = curves(), popularity()
-    save(draw(drawn, known), HOME / "docs" / "assets" / "results" / "sharpness.svg")
-    print(table(drawn, known))
+    curves, popular = read()
+    save(draw(curves, popular), HOME / "docs" / "assets" / "results" / "sharpness.svg")
+    print(table(curves, popular))
