@@ -14,11 +14,11 @@ import fedrecgel
 from fedrecgel.engine.checkpoint import Checkpoint
 from fedrecgel.errors import ConfigError, RunError, RunFolderError
 from fedrecgel.methods.messages import Problem
-from fedrecgel.runs.config import Config, from_dict
+from fedrecgel.runs.config import CheckpointSettings, Config, from_dict
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.result import Result
 from fedrecgel.runs.train import train_config
-from fedrecgel.runs.training import Interrupted
+from fedrecgel.runs.training import Interrupted, Training
 from fedrecgel.storage import read_tensors
 
 SPLIT = random_split(n_users=16, n_items=130, validation=True)
@@ -149,6 +149,23 @@ def test_the_reported_round_is_the_selected_one(selection: str, tmp_path: Path) 
         saved, _, _ = read_tensors(path, dict)
         assert all(torch.equal(saved[name], value) for name, value in tensors.items())
     assert selection == "last" or expected < 8  # else this test shows nothing
+
+
+def test_no_more_than_two_best_models_are_kept_however_seldom_checkpoints_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the last checkpoint and the newest: each may weigh gigabytes."""
+    folder = RunFolder(tmp_path / "run")
+    values = iter(range(100))
+    settings = replace(config(8, every=1, selection="validation"), checkpoint=CheckpointSettings(every=3))
+    monkeypatch.setattr(Training, "evaluate", lambda self, held_out, against: {"HR@10": next(values), "NDCG@10": 0.0})
+    kept = [
+        (line["round"], sorted(path.stem for path in folder.checkpoint.parent.glob("best-*")))
+        for line in Training(settings, SPLIT, folder).steps()
+    ]
+    assert kept[:2] == [(1, ["best-1"]), (2, ["best-2"])]
+    assert kept[2:5] == [(3, ["best-3"]), (4, ["best-3", "best-4"]), (5, ["best-3", "best-5"])]
+    assert all(len(names) <= 2 for _, names in kept)
 
 
 def test_divergence_keeps_the_last_checkpoint(tmp_path: Path) -> None:

@@ -79,10 +79,11 @@ class RunFolder:
         """The model of the selected round, until the run ends."""
         return self.path / "checkpoint" / f"best-{round}.safetensors"
 
-    def forget_other_bests(self, round: int | None) -> None:
-        """Delete snapshots that the checkpoint no longer names."""
+    def forget_other_bests(self, *rounds: int | None) -> None:
+        """Delete snapshots but those of these rounds: the checkpoint's best and the best so far."""
+        kept = {self.best(number) for number in rounds if number is not None}
         for path in self.checkpoint.parent.glob("best-*.safetensors"):
-            if round is None or path != self.best(round):
+            if path not in kept:
                 remove(path)
 
     def claim(self, settings: Settings, *, resume: bool) -> Literal["new", "resumed", "finished"]:

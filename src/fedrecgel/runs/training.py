@@ -108,6 +108,8 @@ class Training:
         self.history: list[Line] = []
         self._saved_at, self._saving = started, 0.0
         """When the last checkpoint was complete, and how many seconds it took."""
+        self._saved_best: int | None = None
+        """The best round that the last checkpoint names: its snapshot must stay."""
         self.seconds_total = time.perf_counter() - started
 
     @property
@@ -213,6 +215,7 @@ class Training:
             shared = self.devices.unseal_server(self.server).shared
             snapshot = Snapshot(self.round, self.fingerprint, shared, self.store.everyone())
             if self.folder is not None:
+                self.folder.forget_other_bests(self._saved_best)  # room first: snapshots may weigh gigabytes
                 snapshot.write(self.folder.best(self.round))
             else:
                 self._best = replace(snapshot, shared=copy(snapshot.shared), clients=snapshot.clients.copy())
@@ -232,6 +235,7 @@ class Training:
         saved = Checkpoint(self.round, self.fingerprint, server, clients, self.best_round, totals, self.history, kept)
         saved.write(path)
         self.folder.forget_other_bests(self.best_round)
+        self._saved_best = self.best_round
         self._saved_at = time.perf_counter()
         self._saving = self._saved_at - started
 
@@ -246,6 +250,7 @@ class Training:
             server = Server(move(saved.server.shared, device), move(saved.server.kept, device))
             self.server = self.devices.seal_server(server)
             self.round, self.best_round = saved.round, saved.best_round
+            self._saved_best = saved.best_round
             self.store.load(saved.clients.to(device), give=True)
             self.best_value, self.seconds_total = saved.totals["best_value"], saved.totals["seconds_total"]
             if saved.channel:

@@ -73,7 +73,7 @@ class TrainTask:
         write_text(self.folder / GENERALISATION, json.dumps(None if found is None else asdict(found)) + "\n")
         if not self.keep_models:
             folder.checkpoint.unlink(missing_ok=True)  # a finished run needs neither it nor the round it chose
-            folder.forget_other_bests(None)
+            folder.forget_other_bests()
             if found is None:
                 folder.server.unlink(missing_ok=True)
                 folder.clients.unlink(missing_ok=True)
