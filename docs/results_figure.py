@@ -1,6 +1,6 @@
 """The figure of a data set from the main table on its page, where the runs behind it are not in the repository.
 
-`python -m docs.results_figure earlier-amazon-video lastfm-2k` draws these again; others come with `fedrecgel report`.
+`python -m docs.results_figure earlier-amazon-video earlier-lastfm-2k` draws these again, `fedrecgel report` others.
 """
 
 from __future__ import annotations

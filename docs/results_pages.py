@@ -28,9 +28,9 @@ ABOUT = (
 )
 ORIGIN = (
     "`fedrecgel report results` makes this table and the pages of its data sets again, without training. Runs behind "
-    "[an earlier main table](earlier.md) (one split, 100 rounds, 8 trials; four data sets, also GPFedRec and "
-    "CoFedRec), [SAM](sam.md), [radii](radii.md), [landscapes](landscape.md), [the bound](bound.md) and "
-    "[quirks](quirks.md) are not in the repository: the commands below these tables train them again.\n"
+    "[an earlier main table](earlier.md) (one split, 100 rounds, 8 trials), [SAM](sam.md), [radii](radii.md), "
+    "[landscapes](landscape.md), [the bound](bound.md) and [quirks](quirks.md) are not in the repository: the commands "
+    "below these tables train them again.\n"
 )
 """What can be made again of what is in the repository."""
 ELSEWHERE = (

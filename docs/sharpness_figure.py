@@ -85,6 +85,7 @@ def draw(found: Mapping[str, Lines], levels: Mapping[str, float]) -> Figure:
 def _panel(axes: Axes, lines: Lines, popularity: float) -> None:
     axes.axhline(0, color=GREY, linewidth=1)
     axes.axhline(popularity, color=GREY, linestyle=":", linewidth=1.2, label="popularity")
+    values = sorted({point.value for points in lines.values() for point in points})
     drawn = {name: differences(points) for name, points in lines.items()}
     for number, (name, entries) in enumerate(drawn.items()):
         middles = [entry.difference for entry in entries]
@@ -92,11 +93,11 @@ def _panel(axes: Axes, lines: Lines, popularity: float) -> None:
             [entry.difference - entry.low for entry in entries],
             [entry.high - entry.difference for entry in entries],
         ]
-        places = [place + 0.12 * (number - 1) for place in range(len(entries))]
+        places = [values.index(point.value) + 0.12 * (number - 1) for point in lines[name]]
         axes.errorbar(places, middles, ends, fmt="o-", color=colour(number), markersize=3.5, elinewidth=1, label=name)
-    names = [entry.name for entry in next(iter(drawn.values()))]
     low, high = shown_range([entry for entries in drawn.values() for entry in entries], popularity)
-    axes.set(xticks=range(len(names)), xticklabels=names, xlabel="radius", ylim=(low, high))
+    ticks = [f"{value:g}" for value in values]
+    axes.set(xticks=range(len(values)), xticklabels=ticks, xlabel="radius", ylim=(low, high))
 
 
 def table(found: Mapping[str, Lines], levels: Mapping[str, float]) -> str:

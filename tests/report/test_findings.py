@@ -56,6 +56,18 @@ def test_who_is_above_popularity() -> None:
     assert "no method is clearly better; worse: fedrap (-10.0)." in sentences(main_of(fedrap=BELOW))[1]
 
 
+def test_held_out_items_that_stand_in_the_history_are_no_success() -> None:
+    rows = [*main_of(fedncf=ABOVE).rows, row_of("shop", "seen-first", 0.65, "reference")]
+    told = sentences(document_of(*rows))
+    assert told[0].startswith("Of the items that users chose and no method should have seen, popularity alone")
+    assert told[1] == (
+        "Do not read that as learning: held-out items stand in their users' training rows, too, and seen-first, which "
+        "repeats the history, reaches 65%."
+    )
+    rows[-1] = row_of("shop", "seen-first", 0.6, "reference")
+    assert len(sentences(document_of(*rows))) == 2
+
+
 def test_what_central_data_would_buy() -> None:
     rows = [*main_of(fedncf=ABOVE).rows, row_of("shop", "ials", 0.75, "centralised")]
     assert sentences(document_of(*rows))[2] == (

@@ -9,6 +9,8 @@ from fedrecgel.studies.rows import POPULARITY, points_text
 from fedrecgel.studies.statistics import Comparison, Verdict
 
 METRIC = "HR@10"
+REPEATS, LEAK = "seen-first", 0.01
+"""What ranks the own history first; so far above popularity, held-out items must stand in it."""
 GROUPS: dict[Verdict, str] = {
     "above": "better",
     "alike": "no clear difference",
@@ -20,13 +22,24 @@ GROUPS: dict[Verdict, str] = {
 
 
 def main_sentences(rows: Sequence[Row]) -> list[str]:
-    """How far popularity and the best federated method get, who beats popularity, and what centralised data buy."""
+    """How far popularity and the best federated method get, who beats popularity, and what centralised data buy.
+
+    Where repeating the history ranks the held-out items high, they leaked: that is said second.
+    """
     federated = [row for row in rows if row.kind == "federated"]
     popularity = next((row for row in rows if row.method == POPULARITY), None)
     if not federated or popularity is None:
         return []
     best = max(federated, key=_share)
-    told = [_level(popularity, best), _against_popularity(federated)]
+    repeats = next((row for row in rows if row.method == REPEATS), None)
+    leaks = repeats is not None and _share(repeats) > _share(popularity) + LEAK
+    told = [_level(popularity, best, "should have seen" if leaks else "saw")]
+    if repeats is not None and leaks:
+        told.append(
+            f"Do not read that as learning: held-out items stand in their users' training rows, too, and {REPEATS}, "
+            f"which repeats the history, reaches {_percent(repeats)}."
+        )
+    told.append(_against_popularity(federated))
     ceilings = [row for row in rows if row.kind == "centralised"]
     if ceilings:
         told.append(_ceiling(max(ceilings, key=_share), best))
@@ -42,10 +55,10 @@ def _percent(row: Row, against: Against = "candidates") -> str:
     return f"{100 * _share(row, against):.0f}%"
 
 
-def _level(popularity: Row, best: Row) -> str:
+def _level(popularity: Row, best: Row, saw: str) -> str:
     """In words for somebody who has never heard of HR@10."""
     sentence = (
-        f"Of the items that users chose and no method saw, popularity alone puts {_percent(popularity)} among the "
+        f"Of the items that users chose and no method {saw}, popularity alone puts {_percent(popularity)} among the "
         f"first 10 of 100; the best federated method, {best.label}, {_percent(best)}"
     )
     if "catalogue" in popularity.cells and "catalogue" in best.cells:
