@@ -33,7 +33,7 @@ def test_malicious_clients_send_no_number_that_masks_cannot_carry() -> None:
 def test_an_audit_outlives_a_run_that_cannot_be_attacked_by_promotion() -> None:
     """Rates so high that gradients outgrow what masks carry."""
     told: list[str] = []
-    options = {"server_lr": 0.3, "fraction": 1.0, "init": "normal", "reg_user": 0.0}
+    options = {"server_lr": 3.0, "fraction": 1.0, "init": "normal", "reg_user": 0.0}
     scene = scene_of("fedrecgel", "secagg", options=options, secagg={"min_clients": 10})
     found = audit_run(scene, told.append)
     assert found.attacks
