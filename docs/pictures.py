@@ -141,14 +141,14 @@ def overview_picture() -> str:
     return picture(
         "stays on the device",
         ["every click", "the user's own vector or model", "the recommendations"],
-        ["what was learnt about items:", "plain, or only as a sum", "(masked, encrypted, noisy)"],
+        ["what was learnt about items:", "plain, masked, encrypted,", "or with noise"],
         ["the item model"],
         [
             "adds up what devices learnt",
-            "never receives a click",
+            "is sent no list of clicks",
             "",
-            "but plain uploads betray clicks:",
-            "--channel secagg shows sums only",
+            "reads clicks off plain uploads;",
+            "with --channel secagg: only sums",
         ],
         name="What leaves a device and what stays",
     )
