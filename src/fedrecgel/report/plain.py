@@ -9,6 +9,7 @@ from fedrecgel.errors import FedrecgelError
 from fedrecgel.report.collect import Collected, Group
 from fedrecgel.report.compare import ComparedRow, RunComparison
 from fedrecgel.studies.cells import AGAINST, Against, Cell, table_metrics
+from fedrecgel.studies.leaks import recorded_leak
 from fedrecgel.studies.paired import Configuration, FinishedRun, all_pairs, configurations_of
 from fedrecgel.studies.rows import POPULARITY
 
@@ -27,7 +28,8 @@ def _result(found: Collected, dataset: str, command: str) -> RunComparison:
     groups = [group for group in found.groups if group.dataset == dataset]
     reference = {against: _reference(groups[0], against) for against in AGAINST}
     known = {against: values for against, values in reference.items() if values}
-    made = RunComparison(command, dataset, [_row(group) for group in groups], known, [])
+    leak = recorded_leak(record.run for group in groups for record in group.records)
+    made = RunComparison(command, dataset, [_row(group) for group in groups], known, [], leak=leak)
     try:
         configurations = [_configuration(found, group) for group in groups]
         return replace(made, pairs=all_pairs(configurations)) if len(groups) > 1 else made
