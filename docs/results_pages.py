@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from fedrecgel.report.pages import LISTED
+
 FOLDER = Path(__file__).parent / "results"
 ASSETS = Path(__file__).parent / "assets" / "results"
 NAMES = {"results": "index", "ablation": "sam", "sensitivity": "radii", "generalisation": "bound"}
@@ -47,7 +49,7 @@ def pages(report: Path) -> dict[str, str]:
         text = re.sub(r"\]\(results-([^)]+\.md\))", r"](\1", path.read_text(encoding="utf-8"))
         text = text.replace("](../figures/overview-", "](../assets/results/")
         text = text.replace("](../figures/uploads-", "](../assets/results/uploads-")
-        text = text.replace("; `conditions.md` lists them", "; the summary of each run has its own")
+        text = text.replace(LISTED, "; the summary of each run has its own")
         for dataset, title in TITLES.items():
             text = re.sub(rf"^(##? \[?){dataset}(?=\]|$)", rf"\g<1>{title}", text, flags=re.MULTILINE)
         first, start, rest = text.partition("\n## ")

@@ -68,6 +68,13 @@ def test_held_out_items_that_stand_in_the_history_are_no_success() -> None:
     assert len(sentences(document_of(*rows))) == 2
 
 
+def test_a_recorded_leak_is_told_whatever_rows_there_are() -> None:
+    first, *others = main_of(fedncf=ABOVE).rows
+    level, warning, *_ = sentences(document_of(replace(first, leak=True), *others))
+    assert "no method should have seen" in level
+    assert warning == ("Do not read that as learning: held-out items stand in their users' training rows, too.")
+
+
 def test_what_central_data_would_buy() -> None:
     rows = [*main_of(fedncf=ABOVE).rows, row_of("shop", "ials", 0.75, "centralised")]
     assert sentences(document_of(*rows))[2] == (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedrecgel.cli.main import main
-from fedrecgel.display.chart import Difference, Differences
+from fedrecgel.display.chart import Chart, Difference, Differences
 from fedrecgel.report.people import thirds
 
 Capture = pytest.CaptureFixture[str]
@@ -30,6 +30,16 @@ def test_a_table_to_paste(results: Path, capsys: Capture) -> None:
     assert text.count(r"\textbf{") >= 2
     assert r"\toprule" in lines
     assert lines.count(r"\begin{tabular}{lrr}") == 1
+
+
+def test_latex_has_no_character_that_needs_a_package(results: Path, tmp_path: Path) -> None:
+    """Comments aside: what reports write that is not ASCII has a command of LaTeX."""
+    assert main(["report", str(results), "-o", str(tmp_path / "page.html"), "--no-figures"]) == 0
+    assert main(["report", str(results), "--latex", "-o", str(tmp_path / "tables" / "paper.tex")]) == 0
+    texts = [path.read_text(encoding="utf-8") for path in (tmp_path / "tables").glob("*.tex")]
+    lines = [line for text in texts for line in text.splitlines() if not line.startswith("%")]
+    assert len(texts) > 15
+    assert {character for line in lines for character in line if not character.isascii()} == set()
 
 
 @pytest.mark.skipif(LATEX is None, reason="needs LaTeX: apt-get install texlive-latex-extra")
@@ -65,6 +75,20 @@ def test_one_figure(results: Path, tmp_path: Path) -> None:
     assert main(["report", str(results), "--figure", "overview-shop.csv", "-o", str(target)]) == 0
     assert target.read_bytes().startswith(b"%PDF")
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_one_figure_is_named_as_all_are(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawing = pytest.importorskip("fedrecgel.report.drawing")
+    lines = [{"HR@10": [Difference(name, 1.0, 0.5, 1.5, 1, [])]} for name in ("first", "second")]
+    names = ("a/b", "a-b")  # one file name
+    charts = [Chart(name, "", Differences("", "", "", "", of), "") for name, of in zip(names, lines, strict=True)]
+    monkeypatch.setattr("fedrecgel.report.write.all_charts", lambda *_: iter(charts))
+    drawing.draw_all(charts, tmp_path / "all")
+    for name, line in {"a-b": "first", "a-b-2": "second"}.items():
+        target = tmp_path / f"{name}.svg"
+        assert main(["report", str(results), "--figure", name, "-o", str(target)]) == 0
+        for drawn in (target, tmp_path / "all" / target.name):
+            assert f">{line}<" in drawn.read_text(encoding="utf-8")
 
 
 def test_one_wide_interval_does_not_dwarf_the_others() -> None:

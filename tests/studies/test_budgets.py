@@ -1,9 +1,10 @@
-"""Accuracy against a budget, on ranks made by hand: which methods are above popularity with the same noise."""
+"""Accuracy against a budget, on ranks made by hand: which methods are above popularity with the same ε."""
 
 from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from fedrecgel.errors import ConfigError
 from fedrecgel.studies.budgets import Privacy, PrivacyExperiment
 from fedrecgel.studies.experiment import Scope
 from fedrecgel.studies.presets import Presets
+from fedrecgel.studies.statistics import Comparison
 
 
 def experiment(
@@ -50,8 +52,31 @@ def test_each_budget_is_compared_with_popularity_at_the_same_budget(tmp_path: Pa
     assert re.fullmatch(
         r"With noise for ε = 8 HR@10 is: popularity \d+% \(\d+% without\), fedmf \d+% \(\d+% without\)\.", levels
     )
-    assert verdict == "Above popularity with the same noise: fedmf at ε = ∞."
+    assert verdict == "Above popularity with the same ε (∞: both without noise): fedmf at ε = ∞."
     found.write(tmp_path / "privacy.json")
+
+
+def test_what_is_open_or_untested_is_not_called_no_better(tmp_path: Path) -> None:
+    found = reduced(tmp_path, HITS)
+    at_8 = next(point for point in found.points if point.above_popularity and point.epsilon == 8)
+    below = at_8.above_popularity["HR@10"]
+    wide, few = replace(below, low=-0.1, high=0.1, p_adjusted=0.3), replace(below, seeds=3)
+
+    def verdict(*comparisons: Comparison) -> str:
+        methods = zip(("fedmf", "spectra"), comparisons, strict=False)
+        points = [
+            replace(at_8, row=replace(at_8.row, method=method), above_popularity={"HR@10": one})
+            for method, one in methods
+        ]
+        return replace(found, points=points).findings()["demo"][-1]
+
+    assert verdict(below) == "No method is above popularity with the same ε."
+    assert verdict(few) == "The seeds are too few to test who is above popularity with the same ε."
+    assert verdict(below, wide) == ("No method is surely above popularity with the same ε. Open: spectra at ε = 8.")
+    assert verdict(few, wide) == (
+        "No method is surely above popularity with the same ε. Open: spectra at ε = 8. "
+        "Too few seeds to say: fedmf at ε = 8."
+    )
 
 
 def test_the_figure_has_a_line_for_each_method(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from fedrecgel.studies.sensitivity import SensitivityExperiment
 GRID = (0.0, 0.1, 1.0)
 
 
-def experiment(grid: tuple[float, ...] = GRID) -> SensitivityExperiment:
+def experiment(grid: tuple[float, ...] = GRID, seeds: int = 5) -> SensitivityExperiment:
     options = {"grid": ",".join(map(str, grid))}
-    return SensitivityExperiment(Scope(Presets(Path("none")), ("demo",), 5, ("published",), options=options))
+    return SensitivityExperiment(Scope(Presets(Path("none")), ("demo",), seeds, ("published",), options=options))
 
 
 def signs(root: Path, chosen: SensitivityExperiment, hits: dict[float, float]) -> dict[tuple[str, float], int | None]:
@@ -65,3 +65,16 @@ def test_runs_without_a_popularity_row_have_tables_and_charts(tmp_path: Path) ->
     assert all({"popularity", "–"} <= {entry.text for entry in table.rows[-1]} for table in found.tables())
     lines = [line for chart in found.charts(list(records.values())) for line in chart.content.lines]  # type: ignore[union-attr]
     assert {line.popularity for line in lines} == {None}
+
+
+def test_bands_and_tests_are_shown_only_of_what_was_tested(tmp_path: Path) -> None:
+    for seeds, tested in ((5, True), (3, False)):
+        chosen, records = experiment(seeds=seeds), dict[str, Record]()
+        for plan in chosen.plans:
+            root = tmp_path / str(seeds)
+            records |= lay_out(root, plan.rows.values(), {row.label: 0.5 for row in plan.rows.values()})
+        found = chosen.reduce(root, records, "command")
+        lines = [line for chart in found.charts([]) for line in chart.content.lines]  # type: ignore[union-attr]
+        assert [line.low != line.high for line in lines] == [tested] * 4
+        assert {"Test: " in table.notes[0] for table in found.tables()} == {tested}
+    assert "With five seeds or more bands are 95% intervals" in SensitivityExperiment.about

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import ClassVar, Literal
+
+from fedrecgel.display.text import slugs
 
 
 @dataclass(frozen=True)
@@ -213,3 +215,9 @@ class Chart:
     above: str = ""
     """On the page it stands above the table of this name, or above all."""
     where: Literal["page and paper", "page", "paper"] = "page and paper"
+
+
+def by_file(charts: Iterable[Chart]) -> dict[str, Chart]:
+    """These charts by the names of their files, without suffix."""
+    listed = list(charts)
+    return dict(zip(slugs(chart.name for chart in listed), listed, strict=True))

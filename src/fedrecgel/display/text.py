@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters but tab and line ends, marks that turn the direction of writing, and halves of characters."""
@@ -91,4 +91,16 @@ def slug(text: str, taken: Collection[str] = ()) -> str:
     while found.casefold() in {other.casefold() for other in taken}:  # some file systems do not tell a from A
         number += 1
         found = f"{name}-{number}"
+    return found
+
+
+def slugs(names: Iterable[str]) -> list[str]:
+    """A file name for each of these, none of them twice.
+
+    >>> slugs(["a/b", "a-b", "c"])
+    ['a-b', 'a-b-2', 'c']
+    """
+    found: list[str] = []
+    for name in names:
+        found.append(slug(name, found))
     return found

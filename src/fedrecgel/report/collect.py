@@ -11,6 +11,8 @@ from typing import Any
 
 from fedrecgel.errors import RunFolderError
 from fedrecgel.evaluation.metrics import metric_names
+from fedrecgel.report.compare import RunComparison
+from fedrecgel.report.plain import results_of
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.settings import CHANGE_NO_NUMBER, settings_fingerprint
 from fedrecgel.storage import read_json
@@ -73,6 +75,15 @@ class Collected:
         """The main table; where there is one, other parts show its rows first."""
         found = self.documents.get(MainTableExperiment.name, [None])[0]
         return found if isinstance(found, MainTable) else None
+
+    @cached_property
+    def _plain(self) -> list[RunComparison]:
+        """Once for all who ask: it reads the ranks of every run and tests every pair."""
+        return results_of(self.root, self.groups)
+
+    def plain_results(self, command: str) -> list[RunComparison]:
+        """What runs that no experiment made reach, one for each data set; its tables say what made them."""
+        return [replace(result, command=command) for result in self._plain]
 
     @cached_property
     def colours(self) -> dict[str, int | None]:

@@ -16,6 +16,7 @@ from fedrecgel.runs.result import Result
 from fedrecgel.storage import write_text
 from fedrecgel.studies.cells import AGAINST, SHOWN, Against, Cell, shown_name, table_metrics
 from fedrecgel.studies.experiment import Document
+from fedrecgel.studies.leaks import level_sentences, recorded_leak
 from fedrecgel.studies.paired import Configuration, FinishedRun, PairedTest, all_pairs, configurations_of
 from fedrecgel.studies.records import Record
 from fedrecgel.studies.rows import (
@@ -64,6 +65,8 @@ class RunComparison(Document):
     pairs: list[PairedTest]
     untested: str = ""
     """Why there are no tests, if there are none."""
+    leak: bool = False
+    """Whether runs recorded that held-out items stand in training rows."""
 
     def __repr__(self) -> str:
         """The tables, as a terminal shows them."""
@@ -140,17 +143,13 @@ class RunComparison(Document):
         return {self.dataset: [*self._level(), *told]}
 
     def _level(self, metric: str = "HR@10") -> list[str]:
-        """In words for somebody who has never heard of HR@10."""
         means = {row.label: row.cells["candidates"][metric].mean for row in self.rows if "candidates" in row.cells}
         floor = self.popularity.get("candidates", {}).get(metric)
         if not means or floor is None:
             return []
         order = sorted(means, key=lambda label: -means[label])
         each = ", ".join(f"{label} {100 * means[label]:.0f}%" for label in order if label != POPULARITY)
-        return [
-            f"Of the items that users chose and no method saw, popularity alone puts {100 * floor:.0f}% among the "
-            f"first 10 of the candidates; {each}."
-        ]
+        return level_sentences(f"{100 * floor:.0f}%", "the candidates", each, leak=self.leak)
 
     def sentences(self, metric: str = "NDCG@10") -> list[str]:
         """A sentence for each pair, in plain words."""
@@ -235,6 +234,7 @@ def compare(*runs: Result | str | Path, command: str = "fedrecgel.compare(...)")
         [_row(one) for one in found],
         {against: reference[against] for against in AGAINST if reference[against]},
         pairs,
+        leak=recorded_leak(run.summary for one in found for run in one.runs),
     )
 
 

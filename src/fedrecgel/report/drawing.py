@@ -13,10 +13,21 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from fedrecgel.display.chart import Chart, Contours, Curves, Difference, Differences, Level, Levels, Steps, Surfaces
+from fedrecgel.display.chart import (
+    Chart,
+    Contours,
+    Curves,
+    Difference,
+    Differences,
+    Level,
+    Levels,
+    Steps,
+    Surfaces,
+    by_file,
+)
 from fedrecgel.display.palette import GREY, dashed
 from fedrecgel.display.palette import colour as colour_of
-from fedrecgel.display.text import slug, visible
+from fedrecgel.display.text import visible
 from fedrecgel.storage import write_atomically
 
 if TYPE_CHECKING:
@@ -45,13 +56,12 @@ STYLE: dict[Any, Any] = {
 
 def draw_all(charts: Iterable[Chart], folder: Path) -> int:
     """Draw these charts; returns how many they are."""
-    taken: set[str] = set()
-    for chart in charts:
-        taken.add(name := slug(chart.name, taken))
+    named = by_file(charts)
+    for name, chart in named.items():
         figure = figure_of(chart)
         for suffix in FORMATS:
             save(figure, folder / f"{name}.{suffix}")
-    return len(taken)
+    return len(named)
 
 
 def figure_of(chart: Chart) -> Figure:

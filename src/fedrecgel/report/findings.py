@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedrecgel.report.collect import Collected
-from fedrecgel.report.plain import plain_results
 from fedrecgel.studies import EXPERIMENTS
 
 
@@ -21,7 +20,7 @@ def findings_of(found: Collected) -> list[Finding]:
     """For each data set the sentences of every experiment: who is above popularity, whether SAM helps, and so on."""
     names = sorted(found.documents, key=lambda name: EXPERIMENTS[name].findings_place)
     documents = [document for name in names for document in found.documents[name]]
-    documents = documents if found.main is not None else [*plain_results(found, ""), *documents]
+    documents = documents if found.main is not None else [*found.plain_results(""), *documents]
     sentences: dict[str, list[str]] = {}
     for document in documents:
         for dataset, told in document.findings().items():

@@ -19,7 +19,6 @@ from fedrecgel.report import attacks, examples, facts, lists, people
 from fedrecgel.report.collect import Collected
 from fedrecgel.report.findings import findings_of
 from fedrecgel.report.own_charts import traffic, training_curves, upload_curves
-from fedrecgel.report.plain import plain_results
 from fedrecgel.studies import EXPERIMENTS
 
 CURVES_PLACE = 25
@@ -189,7 +188,7 @@ def _experiments(page: _Page, found: Collected, names: Sequence[str]) -> None:
 
 def _plain(page: _Page, found: Collected, command: str) -> None:
     about = "What each run reaches beside popularity, and which differences are real, user by user."
-    parts = [page.show(part) for result in plain_results(found, command) for part in result.parts([])]
+    parts = [page.show(part) for result in found.plain_results(command) for part in result.parts([])]
     page.add("results", "Results", about, parts)
 
 

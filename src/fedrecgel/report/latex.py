@@ -9,7 +9,6 @@ from fedrecgel.display.tabular import latex_row
 from fedrecgel.display.text import in_latex, one_line
 from fedrecgel.errors import ConfigError
 from fedrecgel.report.collect import Collected
-from fedrecgel.report.plain import plain_results
 from fedrecgel.runs.config import lookup
 from fedrecgel.studies.cells import AGAINST, SHOWN, Against, Cell, table_metrics
 from fedrecgel.studies.rows import POPULARITY
@@ -82,7 +81,7 @@ def _cells(found: Collected, against: Against) -> dict[str, dict[str, Mapping[st
         for row in found.main.rows:
             cells.setdefault(row.dataset, {})[row.label] = row.cells.get(against, {})
         return cells
-    for result in plain_results(found, ""):
+    for result in found.plain_results(""):
         for one in result.rows:
             cells.setdefault(result.dataset, {})[one.label] = one.cells.get(against, {})
         popularity = result.popularity.get(against)

@@ -16,7 +16,8 @@ COLUMNS = ("items shown to anybody", "places for popular items")
 NOTES = (
     "Items shown to anybody: the share of the catalogue that is among the first 10 of at least one user.",
     f"Places for popular items: the share of all places in these lists that goes to the {POPULAR:.0%} of items which "
-    "most users train on. Above their share of the clicks, a method shows popular items more than users ask for them.",
+    "most users train on. The row of clicks, where runs recorded it, is the share of these items in training data: a "
+    "method far above it shows popular items more than users chose them.",
 )
 
 
@@ -29,7 +30,8 @@ def list_tables(found: Collected) -> Iterator[Table]:
         if known:
             if POPULARITY not in {group.method for group in groups}:
                 lines[POPULARITY] = [_first(groups, f"reference_{key}", name) for key, name in SHOWN]
-            if (clicks := _mean(groups[0], "popular", "clicks")) is not None:
+            shares = (_mean(group, "popular", "clicks") for group in groups)
+            if (clicks := next((share for share in shares if share is not None), None)) is not None:
                 lines["clicks"] = [None, clicks]
             yield Table(
                 f"lists-{dataset}",

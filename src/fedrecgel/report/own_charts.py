@@ -28,11 +28,6 @@ def upload_curves(found: Collected, command: str) -> list[Chart]:
     return charts
 
 
-def has_upload_curves(found: Collected, dataset: str) -> bool:
-    """Whether any method of this data set was evaluated more than once."""
-    return bool(_upload_panels(found, dataset))
-
-
 def _upload_panels(found: Collected, dataset: str) -> dict[str, Panel]:
     panels = _panels(found, dataset, lambda curve: curve.megabytes)
     return {metric: panel for metric, panel in panels.items() if metric != "loss"}

@@ -5,7 +5,7 @@ A page begins with its sentences; commits stand in a footnote.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from fedrecgel.display.tabular import Table
@@ -13,10 +13,9 @@ from fedrecgel.display.text import in_markdown, markdown_code, prose, slug
 from fedrecgel.report import facts
 from fedrecgel.report.collect import Collected
 from fedrecgel.report.findings import findings_of
-from fedrecgel.report.own_charts import has_upload_curves
-from fedrecgel.report.plain import plain_results
 from fedrecgel.studies import EXPERIMENTS
 from fedrecgel.studies.main_table import MainTableExperiment
+from fedrecgel.studies.presets import TRIALS
 from fedrecgel.studies.records import Record
 
 SETTINGS = "Settings: "
@@ -27,24 +26,42 @@ CHOSEN = (
 )
 FEW = 3
 """So many sentences and commits are told at once."""
+OF_DATASET = ("main", "levels", "differences")
+"""Tables with one data set each, which their names end in."""
+FIGURES = {
+    "overview": "every method beside popularity, with intervals",
+    "uploads": "the level each federated method reaches, by the megabytes a client has sent",
+}
+"""On the page of a data set, and what they show."""
+LISTED = "; `conditions.md` lists them"
+"""Behind a number of commits."""
 
 
-def result_pages(found: Collected, command: str) -> dict[str, str]:
-    """Pages by the name of their file, without its suffix; figures are beside them in `../figures`."""
+def result_pages(found: Collected, command: str, figure_files: Mapping[str, str]) -> dict[str, str]:
+    """Pages by the name of their file, without its suffix.
+
+    Args:
+        found: the results.
+        command: what makes the pages.
+        figure_files: names of the figures' files by those of their charts; they are beside the pages in `../figures`.
+    """
     sentences = {finding.dataset: finding.sentences[:FEW] for finding in findings_of(found)}
-    results = [found.main] if found.main else plain_results(found, command)
+    results = [found.main] if found.main else found.plain_results(command)
     tables = [table for result in results for table in result.tables()]
     datasets = found.main.by_dataset if found.main else dict.fromkeys(group.dataset for group in found.groups)
     pages: dict[str, list[str]] = {"results": ["# Results", ""]}
     for dataset in datasets:
         name = slug(f"results-{dataset}", {*pages, *EXPERIMENTS})
         told = [*_told(sentences.get(dataset, [])), ""]
-        own = [_short(table, dataset) for table in tables if table.name.endswith(f"-{dataset}")]
+        names = {f"{kind}-{dataset}" for kind in OF_DATASET}
+        own = [_short(table, dataset) for table in tables if table.name in names]
         pages["results"] += [f"## [{in_markdown(dataset)}]({name}.md)", "", *told]
-        pages[name] = [f"# {in_markdown(dataset)}", "", *told, *_figures(found, dataset), *_written(own)]
+        pages[name] = [f"# {in_markdown(dataset)}", "", *told, *_figures(dataset, figure_files), *_written(own)]
     pages["results"] += _written(table for table in tables if table.name == "main-overview")
     if settings := _settings(tables):
-        pages["settings"] = ["# Where the settings come from", "", CHOSEN, "", *settings]
+        headings = [note for table in tables for note in table.notes if note.startswith(SETTINGS)]
+        chosen = [CHOSEN, ""] if all(map(TRIALS.search, headings)) else []
+        pages["settings"] = ["# Where the settings come from", "", *chosen, *settings]
     origin = _origin(_of_results(found), command)
     made = {name: "\n".join([*lines, *origin]) for name, lines in pages.items()}
     return made | {name: "\n".join([*lines, *_origin(found.finished, command)]) for name, lines in _others(found)}
@@ -76,17 +93,10 @@ def _told(sentences: Iterable[str]) -> list[str]:
     return [f"- {in_markdown(sentence)}" for sentence in sentences]
 
 
-def _figures(found: Collected, dataset: str) -> list[str]:
+def _figures(dataset: str, files: Mapping[str, str]) -> list[str]:
     """What each method reaches, and with how many bytes, as far as there are figures of it."""
-    words = {}
-    if found.main is not None and dataset in found.main.by_dataset:
-        words["overview"] = "every method beside popularity, with intervals"
-    if has_upload_curves(found, dataset):
-        words["uploads"] = "the level each federated method reaches, by the megabytes a client has sent"
-    lines = [
-        f"![{in_markdown(f'{dataset}: {told}')}](../figures/{slug(f'{name}-{dataset}')}.svg)"
-        for name, told in words.items()
-    ]
+    found = ((told, files.get(f"{kind}-{dataset}")) for kind, told in FIGURES.items())
+    lines = [f"![{in_markdown(f'{dataset}: {told}')}](../figures/{name}.svg)" for told, name in found if name]
     return [line for figure in lines for line in (figure, "")]
 
 
@@ -115,7 +125,7 @@ def _written(tables: Iterable[Table]) -> list[str]:
 def _origin(records: Iterable[Record], command: str) -> list[str]:
     """The footnote: what made the page, and of which commits."""
     commits = sorted({str(record.run["commit"] or "installed")[:10] for record in records})
-    told = f"{len(commits)} commits; `conditions.md` lists them"
+    told = f"{len(commits)} commits{LISTED}"
     if len(commits) <= FEW:
         told = f"commit {in_markdown(', '.join(commits))}"
     return ["", "[^made]", "", f"[^made]: Generated by {markdown_code(command)} from runs of {told}.", ""]

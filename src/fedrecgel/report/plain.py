@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean, stdev
+from typing import TYPE_CHECKING
 
 from fedrecgel.errors import FedrecgelError
-from fedrecgel.report.collect import Collected, Group
 from fedrecgel.report.compare import ComparedRow, RunComparison
 from fedrecgel.studies.cells import AGAINST, Against, Cell, table_metrics
+from fedrecgel.studies.leaks import recorded_leak
 from fedrecgel.studies.paired import Configuration, FinishedRun, all_pairs, configurations_of
 from fedrecgel.studies.rows import POPULARITY
+
+if TYPE_CHECKING:
+    from fedrecgel.report.collect import Group
 
 PLACES: dict[Against, tuple[str, str]] = {
     "candidates": ("metrics", "reference"),
@@ -18,25 +24,26 @@ PLACES: dict[Against, tuple[str, str]] = {
 }
 
 
-def plain_results(found: Collected, command: str) -> list[RunComparison]:
-    """One for each data set, with tests where users can be compared."""
-    return [_result(found, dataset, command) for dataset in dict.fromkeys(group.dataset for group in found.groups)]
+def results_of(root: Path, groups: Sequence[Group]) -> list[RunComparison]:
+    """One for each data set, with tests where users can be compared; folders of runs are relative to `root`."""
+    datasets = dict.fromkeys(group.dataset for group in groups)
+    return [_result(root, dataset, [group for group in groups if group.dataset == dataset]) for dataset in datasets]
 
 
-def _result(found: Collected, dataset: str, command: str) -> RunComparison:
-    groups = [group for group in found.groups if group.dataset == dataset]
+def _result(root: Path, dataset: str, groups: Sequence[Group]) -> RunComparison:
     reference = {against: _reference(groups[0], against) for against in AGAINST}
     known = {against: values for against, values in reference.items() if values}
-    made = RunComparison(command, dataset, [_row(group) for group in groups], known, [])
+    leak = recorded_leak(record.run for group in groups for record in group.records)
+    made = RunComparison("", dataset, [_row(group) for group in groups], known, [], leak=leak)
     try:
-        configurations = [_configuration(found, group) for group in groups]
+        configurations = [_configuration(root, group) for group in groups]
         return replace(made, pairs=all_pairs(configurations)) if len(groups) > 1 else made
     except FedrecgelError as error:  # other splits, or ranks that are not there
         return replace(made, untested=str(error))
 
 
-def _configuration(found: Collected, group: Group) -> Configuration:
-    runs = [FinishedRun.of(found.root / record.folder) for record in group.records]
+def _configuration(root: Path, group: Group) -> Configuration:
+    runs = [FinishedRun.of(root / record.folder) for record in group.records]
     return replace(configurations_of(runs, least=1)[0], label=group.label)
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedrecgel.display.chart import Chart
+from fedrecgel.display.chart import Chart, by_file
 from fedrecgel.display.tabular import Table
-from fedrecgel.display.text import slug
+from fedrecgel.display.text import slugs
 from fedrecgel.errors import ConfigError, RunFolderError
 from fedrecgel.report import attacks, facts
 from fedrecgel.report.collect import Collected, collect
@@ -20,7 +20,6 @@ from fedrecgel.report.lists import list_tables
 from fedrecgel.report.own_charts import training_curves, upload_curves
 from fedrecgel.report.pages import result_pages
 from fedrecgel.report.people import people_tables
-from fedrecgel.report.plain import plain_results
 from fedrecgel.runs.config import lookup
 from fedrecgel.storage import write_text
 from fedrecgel.studies.archive import archives, unpack
@@ -86,20 +85,19 @@ def write_figure(root: Path, name: str, target: Path, command: str) -> None:
     if target.suffix[1:] not in FORMATS:
         raise ConfigError(f"A figure is written to a file that ends in .{', .'.join(FORMATS)}. Found '{target}'.")
     with opened(root) as found:
-        charts = {slug(chart.name): chart for chart in all_charts(found, command)}
-        save(figure_of(lookup("figure", name, charts)), target)
+        save(figure_of(lookup("figure", name, by_file(all_charts(found, command)))), target)
 
 
 def _write(found: Collected, page: Path, command: str, figures: bool) -> Written:
     write_text(page, render(found, command))
     tables = list(all_tables(found, command))
     folder = page.parent / "tables"
-    taken: set[str] = set()
-    for table in tables:
-        taken.add(name := slug(table.name, taken))
+    for name, table in zip(slugs(table.name for table in tables), tables, strict=True):
         write_text(folder / f"{name}.md", table.markdown() + "\n")
         write_text(folder / f"{name}.tex", table.latex() + "\n")
-    for name, text in result_pages(found, command).items():
+    charts = list(all_charts(found, command))
+    figure_files = {chart.name: name for name, chart in by_file(charts).items()}
+    for name, text in result_pages(found, command, figure_files).items():
         write_text(page.parent / "pages" / f"{name}.md", text)
     if not figures:
         return Written(len(tables), 0)
@@ -107,7 +105,7 @@ def _write(found: Collected, page: Path, command: str, figures: bool) -> Written
         from fedrecgel.report.drawing import draw_all
     except ImportError:
         return Written(len(tables), 0, "No PNG, SVG and PDF: matplotlib is missing. Get it with the extra 'report'.")
-    return Written(len(tables), draw_all(all_charts(found, command), page.parent / "figures"))
+    return Written(len(tables), draw_all(charts, page.parent / "figures"))
 
 
 def all_tables(found: Collected, command: str) -> Iterator[Table]:
@@ -115,7 +113,7 @@ def all_tables(found: Collected, command: str) -> Iterator[Table]:
     for document in found.in_order:
         yield from document.tables()
     if found.main is None:
-        for result in plain_results(found, command):
+        for result in found.plain_results(command):
             yield from result.tables()
     yield from people_tables(found)
     yield from list_tables(found)
@@ -133,7 +131,7 @@ def all_charts(found: Collected, command: str) -> Iterator[Chart]:
     """Every chart of a report that papers show, too."""
     charts = training_curves(found, command) + upload_curves(found, command)
     if found.main is None:
-        charts += [chart for result in plain_results(found, command) for chart in result.charts()]
+        charts += [chart for result in found.plain_results(command) for chart in result.charts()]
     for document in found.in_order:
         charts += document.charts(found.finished)
     yield from (chart for chart in charts if chart.where != "page")

@@ -1,9 +1,9 @@
-"""What privacy costs: accuracy against ε, every method through channel `dp`, beside popularity with the same noise."""
+"""What privacy costs: accuracy against ε, every method through channel `dp`, beside popularity with the same ε."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,12 +21,14 @@ from fedrecgel.studies.experiment import Document, Experiment, Option
 from fedrecgel.studies.presets import Assignment, Presets
 from fedrecgel.studies.records import Record
 from fedrecgel.studies.rows import POPULARITY, cell_entry, left_out_notes, seeds_entry, signs_note
-from fedrecgel.studies.statistics import TEST, Comparison
+from fedrecgel.studies.statistics import TEST, Comparison, Verdict
 
 EPSILONS = "inf,16,8,4,2,1"
 FAMILY_TEST = f"{TEST}; Holm-corrected over the methods and budgets of a data set and metric"
 WITH_NOISE, WITHOUT = "dp", "dp-none"
 """Folders of configs: rates and limits for noise, and rates for none."""
+NO_NOISE = " (∞: both without noise)"
+UNSURE: dict[Verdict, str] = {"open": "Open", "untested": "Too few seeds to say"}
 RUN: tuple[Assignment, ...] = (
     ("run", "channel", "dp"),
     ("dp", "noise", "seed"),  # a run that anybody can repeat; what protects users is a secret
@@ -162,23 +164,28 @@ def _steps(points: Sequence[Point], metric: str = "HR@10") -> Steps:
 
 
 def _findings(points: Sequence[Point], metric: str = "HR@10") -> list[str]:
-    """What noise of a middling budget leaves of each method, and who is above popularity with the same noise."""
+    """What noise of a middling budget leaves of each method, and who is above popularity with the same ε."""
     tested = [(point, point.above_popularity[metric]) for point in points if metric in point.above_popularity]
-    if not tested:
-        return []
-    above: dict[str, list[str]] = {}
-    for point, found in tested:
-        if found.sign > 0:
-            above.setdefault(method_label(point.row.method), []).append(point.budget)
-    told = [f"{name} at ε = {', '.join(budgets)}" for name, budgets in above.items()]
-    verdict = (
-        f"Above popularity with the same noise: {'; '.join(told)}."
-        if told
-        else "No method is above popularity with the same noise."
-    )
-    if all(found.verdict == "untested" for _, found in tested):
-        verdict = "The seeds are too few to test who is above popularity with the same noise."
-    return [*_levels(points, metric), verdict]
+    return [*_levels(points, metric), _verdicts(tested)] if tested else []
+
+
+def _verdicts(tested: Sequence[tuple[Point, Comparison]]) -> str:
+    """Who is above popularity, for whom that is open, and for whom the seeds are too few; the rest is not above."""
+    found: dict[Verdict, dict[str, list[str]]] = {}
+    for point, comparison in tested:
+        budgets = found.setdefault(comparison.verdict, {})
+        budgets.setdefault(method_label(point.row.method), []).append(point.budget)
+    same = "popularity with the same ε" + (NO_NOISE if any(point.epsilon is None for point, _ in tested) else "")
+    if found.keys() == {"untested"}:
+        return f"The seeds are too few to test who is above {same}."
+    unsure = [f" {text}: {_told(found[verdict])}." for verdict, text in UNSURE.items() if verdict in found]
+    above = f"Above {same}: {_told(found['above'])}." if "above" in found else ""
+    none = f"No method is {'surely ' if unsure else ''}above {same}."
+    return (above or none) + "".join(unsure)
+
+
+def _told(budgets_of: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{name} at ε = {', '.join(budgets)}" for name, budgets in budgets_of.items())
 
 
 def _levels(points: Sequence[Point], metric: str) -> list[str]:
@@ -207,7 +214,7 @@ class PrivacyExperiment(Experiment):
     title = "What privacy costs"
     about = (
         "Accuracy against ε of user-level differential privacy: the smaller, the less anybody learns about a user. "
-        "Popularity has the same noise. Bands are one standard deviation over seeds."
+        "Popularity has the same ε; at ∞ nothing has noise. Bands are one standard deviation over seeds."
     )
     options = (Option("--epsilons", "X,Y", f"budgets ε (default {EPSILONS})", EPSILONS),)
     methods = ("fedrecgel", "fedmf", "spectra", "fedncf", POPULARITY)

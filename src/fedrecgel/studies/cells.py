@@ -18,6 +18,7 @@ from fedrecgel.runs.config import Config
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.ranks_file import RankFile, read_ranks
 from fedrecgel.studies.fingerprints import config_fingerprint
+from fedrecgel.studies.leaks import recorded_leak
 from fedrecgel.studies.presets import Assignment, Origin, Presets, Setting
 from fedrecgel.studies.published import PublishedCell
 from fedrecgel.studies.records import Record
@@ -161,6 +162,8 @@ class Row:
     """How its settings were found, in the words of their file."""
     trials: int | None = None
     """Of which its settings are the best; 0 for settings that nobody searched for, None where it is unknown."""
+    leak: bool = False
+    """Whether its runs recorded that held-out items stand in training rows."""
 
 
 @dataclass(frozen=True)
@@ -218,6 +221,7 @@ class Runs:
             folders=[record.folder for record in self.records],
             heading=plan.origins[0].heading,
             trials=plan.origins[0].trials,
+            leak=recorded_leak(record.run for record in self.records),
         )
 
 

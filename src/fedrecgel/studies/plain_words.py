@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedrecgel.studies.cells import Against, Row
+from fedrecgel.studies.leaks import level_sentences
 from fedrecgel.studies.rows import POPULARITY, points_text
 from fedrecgel.studies.statistics import Comparison, Verdict
 
 METRIC = "HR@10"
 REPEATS, LEAK = "seen-first", 0.01
-"""What ranks the own history first; so far above popularity, held-out items must stand in it."""
+"""What ranks the own history first; so far above popularity, held-out items must stand in it.
+
+Reduced tables of earlier versions tell a leak by that alone.
+"""
 GROUPS: dict[Verdict, str] = {
     "above": "better",
     "alike": "no clear difference",
@@ -24,7 +28,7 @@ GROUPS: dict[Verdict, str] = {
 def main_sentences(rows: Sequence[Row]) -> list[str]:
     """How far popularity and the best federated method get, who beats popularity, and what centralised data buy.
 
-    Where repeating the history ranks the held-out items high, they leaked: that is said second.
+    Where runs recorded that held-out items leaked, or repeating the history ranks them high, that is said second.
     """
     federated = [row for row in rows if row.kind == "federated"]
     popularity = next((row for row in rows if row.method == POPULARITY), None)
@@ -32,13 +36,13 @@ def main_sentences(rows: Sequence[Row]) -> list[str]:
         return []
     best = max(federated, key=_share)
     repeats = next((row for row in rows if row.method == REPEATS), None)
-    leaks = repeats is not None and _share(repeats) > _share(popularity) + LEAK
-    told = [_level(popularity, best, "should have seen" if leaks else "saw")]
-    if repeats is not None and leaks:
-        told.append(
-            f"Do not read that as learning: held-out items stand in their users' training rows, too, and {REPEATS}, "
-            f"which repeats the history, reaches {_percent(repeats)}."
-        )
+    told = level_sentences(
+        _percent(popularity),
+        "100",
+        _reached(popularity, best),
+        leak=any(row.leak for row in rows) or (repeats is not None and _share(repeats) > _share(popularity) + LEAK),
+        repeats="" if repeats is None else f"{REPEATS}, which repeats the history, reaches {_percent(repeats)}",
+    )
     told.append(_against_popularity(federated))
     ceilings = [row for row in rows if row.kind == "centralised"]
     if ceilings:
@@ -55,16 +59,12 @@ def _percent(row: Row, against: Against = "candidates") -> str:
     return f"{100 * _share(row, against):.0f}%"
 
 
-def _level(popularity: Row, best: Row, saw: str) -> str:
-    """In words for somebody who has never heard of HR@10."""
-    sentence = (
-        f"Of the items that users chose and no method {saw}, popularity alone puts {_percent(popularity)} among the "
-        f"first 10 of 100; the best federated method, {best.label}, {_percent(best)}"
-    )
+def _reached(popularity: Row, best: Row) -> str:
+    sentence = f"the best federated method, {best.label}, {_percent(best)}"
     if "catalogue" in popularity.cells and "catalogue" in best.cells:
         sides = " and ".join(_percent(row, "catalogue") for row in (popularity, best))
         sentence += f" (among all items {sides})"
-    return f"{sentence}."
+    return sentence
 
 
 def _against_popularity(federated: Sequence[Row]) -> str:

@@ -89,7 +89,9 @@ class Sensitivity(Document):
         lines.append(popularity_line(self.popularity[dataset].get(metric) for metric in SHOWN))
         columns = [radius, *SHOWN, *(f"minus {radius} = 0, {metric}" for metric in SHOWN), "seeds"]
         title = f"{dataset}, {setting} settings: {radius}, with {_other(radius)} = {points[0].fixed:g}"
-        notes = [f"Percent among 99 candidates. Test: {self.test}. {INTERVALS} {signs_note('radius 0')}"]
+        tested = any(found.verdict != "untested" for point in points for found in point.above_zero.values())
+        test = f" Test: {self.test}. {INTERVALS}" if tested else ""
+        notes = [f"Percent among 99 candidates.{test} {signs_note('radius 0')}"]
         return Table(f"sensitivity-{dataset}-{setting}-{radius}", title, columns, lines, notes, self.command)
 
     def charts(self, records: Sequence[Record]) -> list[Chart]:
@@ -156,8 +158,10 @@ class Sensitivity(Document):
 
 
 def _ends(found: Comparison | None) -> tuple[float, float]:
-    """How far an interval reaches below and above its middle."""
-    return (0.0, 0.0) if found is None else (found.low - found.difference, found.high - found.difference)
+    """How far an interval reaches below and above its middle; nowhere where nothing was tested."""
+    if found is None or found.verdict == "untested":
+        return 0.0, 0.0
+    return found.low - found.difference, found.high - found.difference
 
 
 def _losses(points: Sequence[Point], losses: dict[str, dict[str, float] | None]) -> Steps | None:
@@ -198,8 +202,9 @@ class SensitivityExperiment(Experiment):
     document = Sensitivity
     title = "Sensitivity to the radii"
     about = (
-        "One radius over the paper's grid, the other fixed. Bands are 95% intervals of the difference from radius 0: "
-        "one that leaves out the level at 0 is a real difference. HR@10 is read on the left axis, NDCG@10 on the right."
+        "One radius over the paper's grid, the other fixed. With five seeds or more bands are 95% intervals of the "
+        "difference from radius 0: one that leaves out the level at 0 is a real difference. HR@10 is read on the left "
+        "axis, NDCG@10 on the right."
     )
     options = (Option("--grid", "X,Y", "values of the radii (default: the paper's)"),)
     methods = (METHOD,)
