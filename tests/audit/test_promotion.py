@@ -55,9 +55,9 @@ def test_promotion_is_tried_from_random_tables() -> None:
     plain = scene_of("fedmf")
     assert plain.from_random_tables() is plain
     with pytest.raises(ConfigError, match=r"should fit gradients.*Set method.init = 'normal'"):
-        check_limits(GateSettings(row_limits=(0.1,)), scene.first_server(start=True).shared)
-    check_limits(GateSettings(row_limit=0.1), plain.first_server(start=True).shared)
-    check_limits(GateSettings(), scene.first_server(start=True).shared)
+        check_limits(GateSettings(row_limits=(0.1,)), scene.method, scene.first_server(start=True).shared)
+    check_limits(GateSettings(row_limit=0.1), plain.method, plain.first_server(start=True).shared)
+    check_limits(GateSettings(), scene.method, scene.first_server(start=True).shared)
 
 
 def test_limits_that_follow_are_those_of_a_run_with_known_ones() -> None:
