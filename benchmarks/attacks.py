@@ -26,6 +26,9 @@ SUMS = (2, 10, 50, 100, 200)
 SPECTRA_RANK = 32
 """Of Spectra under `secagg`, where so few users hide each other; Amazon-Video has enough for its own."""
 ROUNDS = 20
+MALICIOUS = ("1%", "5%")
+"""Shares of clients, as audits name them; each case is compared with nobody, `HONEST`."""
+HONEST = "0%"
 LIMITS = {"": "none", " limited": "fixed", " limited by round": "by round"}
 
 
@@ -87,20 +90,33 @@ def histories(root: Path, datasets: Sequence[str], methods: Sequence[str]) -> It
 
 def promotions(root: Path, datasets: Sequence[str], seeds: int) -> Iterator[str]:
     """ER@10 and HR@10 by limits and share of malicious clients: the mean over seeds, and the range of ER@10."""
-    yield "| data, method | limits | HR@10, nobody malicious | ER@10 at 1% | ER@10 at 5% | HR@10 at 1% | HR@10 at 5% |"
-    yield "|---|---|---:|---:|---:|---:|---:|"
+    columns = [f"{metric} at {share}" for metric in ("ER@10", "HR@10") for share in MALICIOUS]
+    yield f"| data, method | limits | HR@10, nobody malicious | {' | '.join(columns)} |"
+    yield "|---|---|" + "---:|" * (1 + len(columns))
+    incomplete = []
     for dataset in datasets:
         for method in PUSHED:
-            folders = (root / "promotion" / f"{dataset}-{method}-s{seed}" for seed in range(seeds))
-            found = [record.promotion for record in map(read_audit, folders) if record is not None]
+            folders = [root / "promotion" / f"{dataset}-{method}-s{seed}" for seed in range(seeds)]
+            records = {folder.name: record for folder in folders if (record := read_audit(folder)) is not None}
+            found = [record.promotion for record in records.values() if is_complete(record)]
+            incomplete += [name for name, record in records.items() if not is_complete(record)]
             for key, name in LIMITS.items() if found else ():
                 hr = {
-                    share: 100 * sum(one[share + key].hr for one in found) / len(found) for share in ("0%", "1%", "5%")
+                    share: 100 * sum(one[share + key].hr for one in found) / len(found)
+                    for share in (HONEST, *MALICIOUS)
                 }
-                ers = {share: sorted(100 * one[share + key].er for one in found) for share in ("1%", "5%")}
+                ers = {share: sorted(100 * one[share + key].er for one in found) for share in MALICIOUS}
                 shown = [f"{sum(all_) / len(all_):.1f} ({all_[0]:.0f} to {all_[-1]:.0f})" for all_ in ers.values()]
+                cells = [f"{hr[HONEST]:.1f}", *shown, *(f"{hr[share]:.1f}" for share in MALICIOUS)]
                 what = f"{dataset}, `{method}`" if not key else ""
-                yield f"| {what} | {name} | {hr['0%']:.1f} | {' | '.join(shown)} | {hr['1%']:.1f} | {hr['5%']:.1f} |"
+                yield f"| {what} | {name} | {' | '.join(cells)} |"
+    if incomplete:
+        yield f"\nLeft out, as their audits do not have every case: {', '.join(incomplete)}."
+
+
+def is_complete(record: AuditRecord) -> bool:
+    """Whether promotion was tried in every case of the table."""
+    return {share + key for share in (HONEST, *MALICIOUS) for key in LIMITS} <= record.promotion.keys()
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from fedrecgel.display.chart import Difference, shown_range
 from fedrecgel.display.palette import GREY, colour
+from fedrecgel.errors import RunFolderError
 from fedrecgel.report.drawing import STYLE, save
 from fedrecgel.report.write import opened
 from fedrecgel.studies.sensitivity import Point, Sensitivity
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 HOME = Path(__file__).parents[1]
+RESULTS = HOME / "results" / "sharpness"
 METRIC = "NDCG@10"
 BALLS = {"client": "shared, a ball per client", "item": "shared, a ball per item"}
 """Folders of `results/sharpness`, by `method.balls`, and the name of the line of rho_co."""
@@ -35,7 +37,7 @@ def read() -> tuple[dict[str, Lines], dict[str, float]]:
     found: dict[str, Lines] = {}
     levels: dict[str, float] = {}
     for folder, words in BALLS.items():
-        for document in _documents(HOME / "results" / "sharpness" / folder):
+        for document in _documents(RESULTS / folder):
             levels |= {dataset: 100 * of[METRIC] for dataset, of in document.popularity.items()}
             for (dataset, _, radius), points in document.groups.items():
                 if radius == "rho_co" or folder == "client":  # the private ball is the same in both
@@ -116,7 +118,21 @@ def table(found: Mapping[str, Lines], levels: Mapping[str, float]) -> str:
     return "\n".join(rows)
 
 
+def main() -> None:
+    """Draw and print, or say what is missing."""
+    try:
+        found, levels = read()
+    except RunFolderError as error:
+        raise SystemExit(str(error)) from error
+    if not found:
+        folders = " and ".join(f"'{RESULTS / folder}'" for folder in BALLS)
+        raise SystemExit(
+            f"{folders} should hold the runs of the figure. There are none: docs/methods/fedrecgel.md has the command "
+            f"that makes them."
+        )
+    save(draw(found, levels), HOME / "docs" / "assets" / "results" / "sharpness.svg")
+    print(table(found, levels))
+
+
 if __name__ == "__main__":
-    curves, popular = read()
-    save(draw(curves, popular), HOME / "docs" / "assets" / "results" / "sharpness.svg")
-    print(table(curves, popular))
+    main()

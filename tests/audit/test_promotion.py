@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from tests.audit.scenes import scene_of
 
-from fedrecgel.audit.promotion import fixed_limits, limits_by_round, promotable, promote
+from fedrecgel.audit.promotion import ROUNDING, Tampering, fixed_limits, limits_by_round, promotable, promote
 from fedrecgel.audit.verdict import audit_run
+from fedrecgel.channels.base import DeviceHalf, Plain, RoundSetup
 from fedrecgel.engine.gate import GateSettings
+from fedrecgel.engine.uplink import Simulated
 from fedrecgel.errors import ConfigError
+from fedrecgel.methods.messages import Need, Upload
 from fedrecgel.runs.allowed import check_limits
 
 
@@ -28,6 +32,23 @@ def test_malicious_clients_send_no_number_that_masks_cannot_carry() -> None:
     assert promote(scene, 0.2, 20).er > 0.1
     generous = scene_of("fedrap", "secagg", options={"fraction": 1.0}, secagg={"min_clients": 10})
     assert promote(generous, 0.2, 15).hr > 0
+
+
+def test_forged_numbers_are_within_their_limit_when_they_are_rounded() -> None:
+    """As large as may be, in single precision and times the weight: a device behind masks refuses what is beyond."""
+    generator, most, largest = torch.Generator().manual_seed(0), 8.0, []
+    setup = RoundSetup(0, torch.arange(2), 5, Need.SUM)
+    for _ in range(200):
+        rows = {"items": 1e3 * torch.randn(2, 3, 4, generator=generator)}
+        weight = 1 + 9 * torch.rand(2, generator=generator)
+        upload = Upload(torch.arange(2), {}, rows, torch.zeros(2, 3, dtype=torch.int64), weight)
+        way = Simulated(Plain(), DeviceHalf(), Plain().server(), setup)
+        goal = {"items": torch.randn(4, generator=generator)}
+        forged = Tampering(way, torch.tensor([1]), 0, goal, 1e9, GateSettings(), 0, most).leave(upload)
+        sent = forged.rows["items"][1] * weight[1]
+        largest.append(float(sent.abs().max()))
+    assert max(largest) <= most
+    assert min(largest) > most * (1 - 3 * ROUNDING)
 
 
 def test_an_audit_outlives_a_run_that_cannot_be_attacked_by_promotion() -> None:
@@ -55,9 +76,9 @@ def test_promotion_is_tried_from_random_tables() -> None:
     plain = scene_of("fedmf")
     assert plain.from_random_tables() is plain
     with pytest.raises(ConfigError, match=r"should fit gradients.*Set method.init = 'normal'"):
-        check_limits(GateSettings(row_limits=(0.1,)), scene.first_server(start=True).shared)
-    check_limits(GateSettings(row_limit=0.1), plain.first_server(start=True).shared)
-    check_limits(GateSettings(), scene.first_server(start=True).shared)
+        check_limits(GateSettings(row_limits=(0.1,)), scene.method, scene.first_server(start=True).shared)
+    check_limits(GateSettings(row_limit=0.1), plain.method, plain.first_server(start=True).shared)
+    check_limits(GateSettings(), scene.method, scene.first_server(start=True).shared)
 
 
 def test_limits_that_follow_are_those_of_a_run_with_known_ones() -> None:

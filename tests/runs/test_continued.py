@@ -196,9 +196,20 @@ def test_methods_whose_server_knows_its_clients_say_so(name: str) -> None:
 
 def test_a_spectral_start_is_not_made_again() -> None:
     earlier = train("fedncf", OLD, init="spectral", rounds=5)
-    with pytest.raises(ConfigError, match=r"Take the settings of that run, with method.init = 'normal'"):
+    with pytest.raises(ConfigError, match=r"Take the settings of that run, with method.init = 'auto'"):
         train("fedncf", NEW, start=earlier, init="spectral")
-    assert train("fedncf", NEW, start=earlier).summary["start"]["kept"]["private"]
+    assert train("fedncf", NEW, start=earlier, init="auto").summary["start"]["kept"]["private"]
+    with pytest.raises(ConfigError, match=r"Take the settings of that run\.$"):
+        train("fedncf", NEW, start=earlier, model="mf")
+
+
+@pytest.mark.parametrize("name", ["fedncf", "fedrecgel"])
+def test_tables_are_kept_where_there_is_a_run_to_keep_them_from(name: str) -> None:
+    earlier = train(name, OLD)
+    kept, left_open = (train(name, NEW, start=earlier, init=init).shared for init in ("kept", "auto"))
+    assert all(torch.equal(value, left_open[key]) for key, value in kept.items())
+    with pytest.raises(ConfigError, match=r"'kept' keeps the tables of an earlier run, and there is none\. Name it"):
+        train(name, OLD, init="kept")
 
 
 def test_a_folder_without_private_parts_lends_its_shared_part(mf: Result) -> None:

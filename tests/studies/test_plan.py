@@ -3,13 +3,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import tomli_w
 from tests.builders import random_split
 
+import fedrecgel
+from fedrecgel.report.collect import groups_of
 from fedrecgel.runs.config import Config, from_dict
-from fedrecgel.studies.fingerprints import config_fingerprint, recorded_fingerprint
+from fedrecgel.runs.settings import read_settings
+from fedrecgel.studies.fingerprints import complete_settings, config_fingerprint, recorded_fingerprint
 from fedrecgel.studies.plan import Job, Plan, estimate, probe, slowest_first
-from fedrecgel.studies.records import Record, ResultsLog
+from fedrecgel.studies.records import Record, ResultsLog, finished_record, is_complete
 
 SMALL = from_dict({"method": {"name": "fedncf", "gmf_dim": 4, "mlp_dim": 6, "fraction": 0.5}, "run": {"rounds": 6}})
 
@@ -53,6 +57,39 @@ def test_a_run_of_a_version_with_fewer_settings_is_the_same_run(tmp_path: Path) 
     assert plan.finished(Job(now)) == "runs/demo-fedncf-s0-0lder"
     ResultsLog(tmp_path).append(Record("failed", "an older one", "runs/x", before, None))
     assert ResultsLog(tmp_path).read().keys() == {config_fingerprint(now)}
+
+
+def test_records_have_the_settings_that_came_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the file and in run folders: else a report takes the same run of two versions for two configurations."""
+    result = fedrecgel.train("fedncf", random_split(), rounds=1, gmf_dim=4, mlp_dim=6, reg_user=0.0)
+    folder = tmp_path / "runs" / "one"
+    now = result.config.to_dict()
+    before = {name: values for name, values in now.items() if name != "gate"}
+    before["method"] = {key: value for key, value in now["method"].items() if key != "reg_user"}
+    with monkeypatch.context() as version:
+        version.setattr(Config, "to_dict", lambda config: before)
+        result.save(folder)
+    assert complete_settings(before) == now
+    assert complete_settings(now) == now
+
+    assert not is_complete(folder)
+    (folder / "generalisation.json").write_text("null", encoding="utf-8")
+    assert is_complete(folder)
+    assert read_settings(folder / "config.toml") == before
+    later = finished_record(tmp_path, "runs/one", "mark")
+    assert later.config == now
+    log = ResultsLog(tmp_path)
+    log.append(Record("finished", "mark", "runs/one", before, result.summary))
+    (earlier,) = log.read().values()
+    assert earlier.config == now
+    (group,) = groups_of(tmp_path, [later, earlier])
+    assert len(group.records) == 2
+
+
+def test_what_cannot_be_known_of_a_record_stays_as_it_is(tmp_path: Path) -> None:
+    elsewhere = Record("failed", "mark", "runs/x", {"method": {"name": "elsewhere.py:Mine"}}, None)
+    ResultsLog(tmp_path).append(elsewhere)
+    assert ResultsLog(tmp_path).read() == {"mark": elsewhere}
 
 
 def test_time_is_estimated_from_earlier_runs() -> None:

@@ -32,6 +32,8 @@ NEIGHBOURS = 50
 ASKED = 400
 """Users whose recommendations are looked at."""
 BEST = 10
+ROUNDING = 1e-6
+"""How far below a limit forged numbers stay, relative to it: rounded to single precision they must not be beyond it."""
 LENGTH = 2.0
 """Of the target's row when it is where it should be, by the longest popular one."""
 STAY_BELOW = 0.25
@@ -88,7 +90,8 @@ class Tampering:
         if not bool(bad.any()):
             return self._way.leave(shorten_rows(upload, self._gate, self._round))
         total = torch.stack([row.norm() for row in self._goal.values()]).norm().clamp(min=1e-12)
-        length = min(self._longest, self._gain * float(total), self._most * float(total) / self._loudest(upload, bad))
+        most = self._most * (1 - ROUNDING) * float(total) / self._loudest(upload, bad)
+        length = min(self._longest, self._gain * float(total), most)
         rows, at = {name: value.clone() for name, value in upload.rows.items()}, upload.at.clone()
         at[bad, 0] = self._target
         for name, value in rows.items():

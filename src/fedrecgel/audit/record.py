@@ -34,6 +34,8 @@ class AuditRecord:
     """Of a round, for a client that takes part for certain."""
     noise_p: float | None
     promotion: dict[str, Promotion]
+    promotion_error: str | None = None
+    """Why cases of it are missing, where one could not be trained."""
 
 
 def record_of(found: Audit, claimed: float | None) -> AuditRecord:
@@ -49,6 +51,7 @@ def record_of(found: Audit, claimed: float | None) -> AuditRecord:
         claimed,
         found.noise_p,
         found.promotion,
+        found.promotion_error,
     )
 
 

@@ -78,7 +78,9 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.histories = Histories(self.split.train)
-        self.method, self.channel = self.config.method.build(), self.config.channel()
+        goes_on = self.config.run.start is not None
+        self.method = self.config.method.build().settled(self.problem, goes_on=goes_on)
+        self.channel = self.config.channel()
         allowed_rounds(self.config, self.method, self.channel, self.split.n_users)
 
     @property
@@ -109,8 +111,12 @@ class Scene:
         return server if start else replace(server, shared=spectral_start.left(server.shared))
 
     def from_random_tables(self) -> Scene:
-        """The same run without a spectral start, if it has one: limits that fit gradients would cut its counts."""
-        if not spectral_start.begins(self.first_server(start=True).shared):
+        """The same run without a spectral start, if it has one: limits that fit gradients would cut its counts.
+
+        One that goes on from an earlier run begins anew, too: what it kept is not here.
+        """
+        begins = spectral_start.begins(self.first_server(start=True).shared)
+        if not begins and getattr(self.method, "init", None) != "kept":
             return self
         settings = self.config.method
         settings = replace(settings, options={**settings.options, "init": "normal"})

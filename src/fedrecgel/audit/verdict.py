@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,9 @@ COHORTS = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 """Among which the smallest safe one is looked for."""
 SHARES = (0.01, 0.05)
 """Malicious clients."""
-BY_ROUND = " limited by round"
+NONE = "No promotion: the run cannot be trained from random tables."
+INCOMPLETE = "Promotion is incomplete: a case cannot be trained."
+LIMITED, BY_ROUND = " limited", " limited by round"
 ROUNDS = 20
 """Of a run that is attacked by promotion, at most."""
 
@@ -39,6 +41,8 @@ class Audit:
     epsilon_lower_bound: float | None = None
     noise_p: float | None = None
     promotion: dict[str, Promotion] = field(default_factory=dict)
+    promotion_error: str | None = None
+    """Why cases of promotion are missing, where one could not be trained."""
 
     @property
     def smallest_cohort(self) -> int | None:
@@ -71,6 +75,7 @@ class Audit:
                 name: {"malicious": one.malicious, "ER@10": one.er, "HR@10": one.hr}
                 for name, one in self.promotion.items()
             },
+            "promotion_error": self.promotion_error,
         }
 
     @property
@@ -109,12 +114,10 @@ def audit_run(scene: Scene, tell: Callable[[str], None] = lambda text: None, *, 
         twin = still(scene.channel)
         bound, p = epsilon_lower_bound(twin), noise_p(twin, scene.channel.account(1)["noise_multiplier"])
     pushed: dict[str, Promotion] = {}
+    failed = None
     if promotion and scene.sees_sums and promotable(scene):
-        try:
-            pushed = promote_all(scene, tell)
-        except RunError as error:  # what was found before stays found
-            tell(f"No promotion: the run cannot be trained from random tables. {error}")
-    return Audit(scene.channel.name, size, attacks, by_cohort, bound, p, pushed)
+        pushed, failed = promote_all(scene, tell)
+    return Audit(scene.channel.name, size, attacks, by_cohort, bound, p, pushed, failed)
 
 
 def attack_by_cohort(scene: Scene, tell: Callable[[str], None]) -> dict[int, Finding]:
@@ -130,24 +133,42 @@ def attack_by_cohort(scene: Scene, tell: Callable[[str], None]) -> dict[int, Fin
     return found
 
 
-def promote_all(scene: Scene, tell: Callable[[str], None]) -> dict[str, Promotion]:
-    """Without malicious clients, with some, and with limits against them."""
+def promote_all(scene: Scene, tell: Callable[[str], None]) -> tuple[dict[str, Promotion], str | None]:
+    """Every case that could be trained, and why there are no more, if one could not."""
+    found: dict[str, Promotion] = {}
+    try:
+        found.update(promotions(scene, tell))
+    except RunError as error:  # what was found before stays found
+        tell(f"{INCOMPLETE if found else NONE} {error}")
+        return found, str(error)
+    return found, None
+
+
+def promotions(scene: Scene, tell: Callable[[str], None]) -> Iterator[tuple[str, Promotion]]:
+    """Case by case: without malicious clients, with some, and with limits against them.
+
+    Raises:
+        RunError: a case cannot be trained.
+    """
     scene = scene.from_random_tables()
     rounds = min(ROUNDS, scene.config.run.rounds)
     tell("Training without malicious clients …")
-    found = {"0%": promote(scene, 0.0, rounds)}
-    found[f"0%{BY_ROUND}"] = promote(scene, 0.0, rounds, follow=found["0%"].row_limits[0])
+    honest = promote(scene, 0.0, rounds)
+    yield "0%", honest
+    if not honest.row_limits:
+        raise RunError("The gate refused all uploads of the first round.")
+    followed = promote(scene, 0.0, rounds, follow=honest.row_limits[0])
+    yield f"0%{BY_ROUND}", followed
     gates = {
         "": None,
-        " limited": fixed_limits(found["0%"], scene.config.gate),
-        BY_ROUND: limits_by_round(found[f"0%{BY_ROUND}"], scene.config.gate),
+        LIMITED: fixed_limits(honest, scene.config.gate),
+        BY_ROUND: limits_by_round(followed, scene.config.gate),
     }
     for name, gate in gates.items():
         for share in (0.0, *SHARES):
-            if (case := f"{share:.0%}{name}") not in found:
+            if share or name == LIMITED:  # else it was before
                 tell(f"Promoting an item with {share:.0%} malicious clients{name and ','}{name} …")
-                found[case] = promote(scene, share, rounds, gate)
-    return found
+                yield f"{share:.0%}{name}", promote(scene, share, rounds, gate)
 
 
 def claimed_epsilon(scene: Scene) -> float | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fedrecgel.audit.record import record_of, write_audit
 from fedrecgel.audit.scene import Scene
-from fedrecgel.audit.verdict import BY_ROUND, SMALL, Audit, audit_run, claimed_epsilon
+from fedrecgel.audit.verdict import BY_ROUND, INCOMPLETE, NONE, SMALL, Audit, audit_run, claimed_epsilon
 from fedrecgel.cli.common import add_set_option, config_of
 from fedrecgel.errors import ConfigError
 from fedrecgel.runs.folder import RunFolder
@@ -96,7 +96,9 @@ def describe(found: Audit, scene: Scene) -> str:
         f"Promotion, malicious {name}: ER@10 {100 * one.er:.1f}, HR@10 {100 * one.hr:.2f}"
         for name, one in found.promotion.items()
     ]
-    if "0%" in found.promotion:
+    if found.promotion_error is not None:
+        lines.append(f"{INCOMPLETE if found.promotion else NONE} {found.promotion_error}")
+    if {"0%", f"0%{BY_ROUND}"} <= found.promotion.keys():
         by_round = ", ".join(f"{limit:.3g}" for limit in found.promotion[f"0%{BY_ROUND}"].row_limits)
         fixed = "--set gate.row_limit={:.3g} --set gate.client_limit={:.3g}".format(*found.promotion["0%"].first_limits)
         other = " (with --set method.init=normal, as promotion was tried)"

@@ -52,6 +52,11 @@ class GateSettings:
         """Whether devices shorten what they send."""
         return bool(self.row_limits) or self.row_limit is not None or self.client_limit is not None
 
+    @property
+    def without_limits(self) -> GateSettings:
+        """The same gate for devices that shorten nothing."""
+        return replace(self, row_limit=None, row_limits=(), client_limit=None)
+
     def longest_row(self, round: int) -> float | None:
         """The limit of rows in a round."""
         return self.row_limits[min(round, len(self.row_limits) - 1)] if self.row_limits else self.row_limit

@@ -116,7 +116,11 @@ class Method(ABC):
         return self.sends
 
     def settled(self, problem: Problem, *, goes_on: bool = False) -> Method:
-        """The method as it runs on these data, or goes on from another run: what was left to it is decided."""
+        """The method as it runs on these data, or goes on from another run: what was left to it is decided.
+
+        Raises:
+            ConfigError: a setting means the run to go on from, and there is none.
+        """
         return self
 
     @abstractmethod

@@ -31,6 +31,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from fedrecgel.errors import ConfigError
 from fedrecgel.methods import author as fed
 from fedrecgel.methods import spectral_start
 from fedrecgel.models import find_model
@@ -151,17 +152,25 @@ class FedNCF(fed.Method):
 
     def settled(self, problem: fed.Problem, *, goes_on: bool = False) -> FedNCF:
         """A spectral start where enough clients hide each other in its sums, and there was no run before."""
+        if self.init == "kept" and not goes_on:
+            raise ConfigError(
+                "method.init = 'kept' keeps the tables of an earlier run, and there is none. Name it with --from, or "
+                "set method.init = 'auto'."
+            )
         if self.init != "auto":
             return self
-        enough = problem.n_clients >= spectral_start.minima(self.start_rank).sum
-        return replace(self, init="kept" if goes_on else "spectral" if enough else "normal")
+        return replace(self, init="kept" if goes_on else "spectral" if self._hides(problem) else "normal")
+
+    def _hides(self, problem: fed.Problem) -> bool:
+        """Whether there are enough clients for a spectral start."""
+        return problem.n_clients >= spectral_start.minima(self.start_rank).sum
 
     def init_server(self, problem: fed.Problem, draws: fed.Draws) -> fed.Server:
         """Random item tables and network."""
         initial = self.backbone.init_shared(problem.n_items, draws.generator("init/server"))
         shared = {name: problem.tensor(value) for name, value in initial.items()}
         kept = adam_moments(shared) if self.server_optimiser == "adam" else {}
-        if self.settled(problem).init == "spectral":
+        if self.init == "spectral" or (self.init == "auto" and self._hides(problem)):
             shared |= spectral_start.first_tensors(problem, self.start_rank, draws)
         return fed.Server(shared, kept)
 

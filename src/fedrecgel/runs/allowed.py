@@ -12,6 +12,9 @@ from fedrecgel.methods.base import Method
 from fedrecgel.runs.config import Config
 from fedrecgel.tensors import Tensors
 
+LIMITS = "Limits of uploads (gate.row_limit, gate.row_limits, gate.client_limit)"
+"""What errors call them."""
+
 
 def allowed_rounds(config: Config, method: Method, channel: Channel, n_clients: int) -> int:
     """The rounds asked for, or as many of them as the channel's promise allows.
@@ -32,16 +35,23 @@ def allowed_rounds(config: Config, method: Method, channel: Channel, n_clients: 
     return allowed
 
 
-def check_limits(gate: GateSettings, shared: Tensors) -> None:
-    """Refuse limits where they would cut the first sums of a run.
+def check_limits(gate: GateSettings, method: Method, shared: Tensors) -> None:
+    """Refuse limits where they would cut sums that a run is made of.
 
     Raises:
-        ConfigError: there are limits, and a spectral start.
+        ConfigError: there are limits, and a method that adds up what clients have, or a spectral start.
     """
-    if gate.shortens and spectral_start.begins(shared):
+    if not gate.shortens:
+        return
+    if method.rounds is not None:
         raise ConfigError(
-            "Limits of uploads (gate.row_limit, gate.row_limits, gate.client_limit) should fit gradients. They would "
-            "cut the counts that a spectral start adds up. Set method.init = 'normal', or leave them out."
+            f"{LIMITS} are for methods that learn from round to round. {type(method).__name__} adds up what clients "
+            f"have, and would add up something else. Leave them out."
+        )
+    if spectral_start.begins(shared):
+        raise ConfigError(
+            f"{LIMITS} should fit gradients. They would cut the counts that a spectral start adds up. Set "
+            f"method.init = 'normal', or leave them out."
         )
 
 

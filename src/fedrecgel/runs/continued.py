@@ -21,7 +21,7 @@ from fedrecgel.data.item_sets import IntArray, ItemSets
 from fedrecgel.data.split import Split
 from fedrecgel.draws import Draws
 from fedrecgel.errors import ConfigError
-from fedrecgel.methods import Method, method_label
+from fedrecgel.methods import Method, method_label, spectral_start
 from fedrecgel.methods.messages import Problem, Server
 from fedrecgel.runs.choice import first_of
 from fedrecgel.runs.config import Config
@@ -152,8 +152,8 @@ class Continued:
                 f"The shared tensors of '{self.folder}' should be {', '.join(sorted(initial.shared))} at these "
                 f"settings. Found {', '.join(sorted(old))}. Take the settings of that run"
                 + (
-                    ", with method.init = 'normal': what it begins with is learnt."
-                    if "init" in vars(self.method)
+                    ", with method.init = 'auto': the start is learnt."
+                    if spectral_start.begins(initial.shared)
                     else "."
                 )
             )

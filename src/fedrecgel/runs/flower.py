@@ -222,7 +222,7 @@ def check_start(config: Config, split: Split | None) -> None:
 
     Raises:
         PrivacyError: the method, the cohort or the number of nodes does not fit the channel.
-        ConfigError: the channel's budget does not fit the run.
+        ConfigError: the channel's budget does not fit the run, or a setting means a run to go on from.
     """
     method, channel, draws = config.method.build(), config.channel(), Draws(config.run.seed)
     check_channel(config.method.name, method, channel)
@@ -234,6 +234,7 @@ def check_start(config: Config, split: Split | None) -> None:
         )
     if split is not None:
         problem = Problem(split.n_users, split.n_items, getattr(torch, config.run.dtype))
+        method = method.settled(problem)
         check_first_cohort(method, channel, problem, method.init_server(problem, draws), draws)
 
 

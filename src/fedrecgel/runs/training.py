@@ -96,7 +96,7 @@ class Training:
             self.store.write(*self.continued.private())
         self.server = self.devices.seal_server(server)
         check_first_cohort(self.method, channel, problem, self.server, self.draws)
-        check_limits(config.gate, self.server.shared)
+        check_limits(config.gate, self.method, self.server.shared)
         self.last_round = allowed_rounds(config, self.method, channel, split.n_users)
         self.round = 0
         self.best_round: int | None = None
@@ -315,7 +315,8 @@ class Training:
         # A simulator spares itself the sealing, and its summary says what devices would send; nodes send it sealed.
         channel = "plain" if self.config.run.engine == "local" else self.config.run.channel
         run = replace(self.config.run, rounds=1, channel=channel)
-        config = replace(self.config, method=method, run=run)
+        gate = self.config.gate.without_limits  # they fit the uploads of the run's own method
+        config = replace(self.config, method=method, run=run, gate=gate)
         reference = Training(config, self.split, None, self._host, ranked=self._ranked)
         reference.fit(lambda line: None, lambda: False)
         last = reference.history[-1]

@@ -18,17 +18,23 @@ def config_fingerprint(config: Config) -> str:
     return settings_fingerprint(config.to_dict(), CHANGE_NO_NUMBER)
 
 
-def recorded_fingerprint(settings: Settings) -> str | None:
-    """The fingerprint that a run of these settings has now; None where this version cannot know.
+def complete_settings(settings: Settings) -> dict[str, dict[str, Any]] | None:
+    """The settings of a recorded run with those that came later; None where this version cannot know.
 
     A setting that the version of the record did not have gets the value that stands for how it was before: that of the
     variant `released`, which new settings never move, else the default. Methods in files are not looked at, since
     reading a record must not run code.
     """
     try:
-        return config_fingerprint(from_dict({**settings, "method": _with_later_settings(settings["method"])}))
+        return from_dict({**settings, "method": _with_later_settings(settings["method"])}).to_dict()
     except (ConfigError, KeyError, TypeError):
         return None
+
+
+def recorded_fingerprint(settings: Settings) -> str | None:
+    """The fingerprint that a run of these settings has now; None where this version cannot know."""
+    complete = complete_settings(settings)
+    return None if complete is None else settings_fingerprint(complete, CHANGE_NO_NUMBER)
 
 
 def _with_later_settings(method: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.settings import read_settings
 from fedrecgel.runs.train import train_config
 from fedrecgel.studies.fingerprints import config_fingerprint, recorded_fingerprint
-from fedrecgel.studies.records import GENERALISATION, Record, ResultsLog, finished_record
+from fedrecgel.studies.records import Record, ResultsLog, finished_record, is_complete
 from fedrecgel.studies.tasks import Task, TrainTask
 from fedrecgel.studies.workers import Outcome, run_tasks
 
@@ -50,11 +50,6 @@ class Job:
         return f"{self.config.data.name} {method_label(self.config.method.name)} seed {self.config.run.seed}"
 
 
-def _is_complete(folder: Path) -> bool:
-    """Whether a run folder has everything that a record is made of."""
-    return RunFolder(folder).summary.exists() and (folder / GENERALISATION).exists()
-
-
 @dataclass(frozen=True)
 class Plan:
     """The runs of an experiment, each once, those of a data set together."""
@@ -71,13 +66,13 @@ class Plan:
         known = {job.folder for job in jobs.values()}
         places = [path for path in sorted(root.glob("runs/*")) if path.relative_to(root).as_posix() not in known]
         earlier = {
-            mark: path.relative_to(root).as_posix() for path in places if _is_complete(path) for mark in _marks(path)
+            mark: path.relative_to(root).as_posix() for path in places if is_complete(path) for mark in _marks(path)
         }
         return cls(root, tuple(sorted(jobs.values(), key=lambda job: job.config.data.name)), earlier)
 
     def finished(self, job: Job) -> str | None:
         """The complete folder of a run, relative to the experiments' folder; None if there is none."""
-        if _is_complete(self.root / job.folder):
+        if is_complete(self.root / job.folder):
             return job.folder
         return self.earlier.get(job.fingerprint)
 

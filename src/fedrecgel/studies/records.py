@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,8 +13,9 @@ import msgspec
 from fedrecgel.errors import StorageError
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.seal import Summary
+from fedrecgel.runs.settings import CHANGE_NO_NUMBER, settings_fingerprint
 from fedrecgel.storage import UNREADABLE, read_bytes, read_json
-from fedrecgel.studies.fingerprints import recorded_fingerprint
+from fedrecgel.studies.fingerprints import complete_settings
 from fedrecgel.theory.generalisation import Generalisation
 
 GENERALISATION = "generalisation.json"
@@ -31,6 +32,7 @@ class Record:
     folder: str
     """The run folder, relative to the experiments' folder."""
     config: dict[str, Any]
+    """Every setting; once read, those of later versions, too, as far as they can be known."""
     summary: dict[str, Any] | None
     """As in summary.json: seed, commit, versions, metrics; None for a failed run."""
     generalisation: dict[str, Any] | None = None
@@ -50,12 +52,18 @@ class Record:
         return self.summary
 
 
+def is_complete(folder: Path) -> bool:
+    """Whether a run folder has everything that a record is made of."""
+    return RunFolder(folder).summary.exists() and (folder / GENERALISATION).exists()
+
+
 def finished_record(root: Path, folder: str, fingerprint: str, config: dict[str, Any] | None = None) -> Record:
-    """The record of a run folder that is complete, with this config or its own."""
+    """The record of a run folder that is complete, with this config or its own, whichever version wrote that."""
     generalisation = _generalisation(root / folder / GENERALISATION)
     run = RunFolder(root / folder).read_finished()
     trained = sum(line.get("clients", 0) for line in run.history)
-    return Record("finished", fingerprint, folder, config or run.settings, run.summary, generalisation, trained=trained)
+    known = config or complete_settings(run.settings) or run.settings
+    return Record("finished", fingerprint, folder, known, run.summary, generalisation, trained=trained)
 
 
 def _generalisation(path: Path) -> dict[str, Any] | None:
@@ -99,7 +107,7 @@ class ResultsLog:
     def read(self) -> dict[str, Record]:
         """The latest record of every fingerprint; a line cut off by a crash is left out.
 
-        Fingerprints are those of this version: one that knows more settings has others for the same runs.
+        Fingerprints and settings are those of this version: one that knows more settings has others for the same runs.
 
         Raises:
             StorageError: a complete line is no record.
@@ -116,7 +124,12 @@ class ResultsLog:
                 record = msgspec.convert(found, Record)
                 if record.status == "finished":
                     msgspec.convert(record.summary, Summary)
-                records[recorded_fingerprint(record.config) or record.fingerprint] = record
+                complete = complete_settings(record.config)
+                if complete is None:
+                    records[record.fingerprint] = record
+                else:
+                    mark = settings_fingerprint(complete, CHANGE_NO_NUMBER)
+                    records[mark] = replace(record, config=complete)
         except UNREADABLE as error:
             raise StorageError(f"'{self.path}' cannot be read: {error}. Restore it, or delete the line.") from error
         return records

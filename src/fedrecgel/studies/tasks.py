@@ -17,7 +17,7 @@ from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.result import Result, open_run
 from fedrecgel.runs.train import train_config
 from fedrecgel.storage import write_text
-from fedrecgel.studies.records import GENERALISATION
+from fedrecgel.studies.records import GENERALISATION, is_complete
 from fedrecgel.theory.flatness import FlatnessSettings, measure_flatness
 from fedrecgel.theory.generalisation import generalisation_of
 
@@ -62,7 +62,7 @@ class TrainTask:
     def run(self, should_stop: Callable[[], bool]) -> None:
         """Train, then compare the losses on training and held-out examples."""
         folder = RunFolder(self.folder)
-        if folder.summary.exists() and (self.folder / GENERALISATION).exists():
+        if is_complete(self.folder):
             return  # another experiment with this --out was faster
         split = split_of(self.config.data, self.config.split)
         if folder.summary.exists():  # stopped between the last two files

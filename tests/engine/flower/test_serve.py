@@ -20,7 +20,7 @@ from fedrecgel.errors import ConfigError, RunError
 from fedrecgel.methods import METHODS
 from fedrecgel.methods.messages import Problem
 from fedrecgel.runs.config import Config
-from fedrecgel.runs.flower import work_of
+from fedrecgel.runs.flower import check_start, work_of
 from fedrecgel.runs.folder import RunFolder
 from fedrecgel.runs.hosted import recommend_hosted
 from fedrecgel.runs.reference import WITHHELD
@@ -60,6 +60,7 @@ def test_nodes_and_one_process_agree(method: str, tmp_path: Path) -> None:
         {"method": {"weighting": "examples"}},
         {"method": {"variant": "paper"}},
         {"evaluation": {"selection": "validation", "every": 1}},
+        {"gate": {"row_limit": 0.01}, "evaluation": {"reference": "on"}},
         {"flower": {"nodes": 1}},
         {"flower": {"nodes": 14}},
     ],
@@ -72,7 +73,13 @@ def test_every_setting_agrees_too(settings: dict[str, Any], tmp_path: Path) -> N
     remote = served(config, split, tmp_path / "run")
     same(local.shared, remote.shared, 1e-9)
     assert local.metrics == remote.metrics
+    assert local.reference == remote.reference or not remote.reference
     assert local.summary["protocol"] == remote.summary["protocol"]
+
+
+def test_tables_that_nobody_kept_are_refused_before_nodes_are_asked() -> None:
+    with pytest.raises(ConfigError, match=r"method.init = 'kept' keeps the tables of an earlier run"):
+        check_start(config_of(method={"init": "kept"}), SPLIT)
 
 
 def test_the_server_of_a_deployment_gets_no_data_and_no_private_state(tmp_path: Path) -> None:
