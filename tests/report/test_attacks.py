@@ -53,6 +53,12 @@ def test_every_attack_is_a_line_and_the_outcome_a_sentence(run: Path) -> None:
     assert "How far an item can be pushed" in section
 
 
+def test_a_promotion_that_is_incomplete_says_why(run: Path) -> None:
+    write_audit(run, record_of(replace(FOUND, promotion_error="Uploads of round 2 should be finite."), None))
+    inference, _ = attack_tables(collect(run))
+    assert "Promotion is incomplete: a case cannot be trained. Uploads of round 2" in inference.notes[0]
+
+
 def test_without_promotion_and_noise_neither_is_told(run: Path) -> None:
     plain = replace(FOUND, by_cohort={2: LARGE}, promotion={}, epsilon_lower_bound=None, noise_p=None)
     write_audit(run, record_of(plain, None))

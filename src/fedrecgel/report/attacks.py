@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from fedrecgel.audit.guesses import Finding
 from fedrecgel.audit.record import AuditRecord, read_audit
+from fedrecgel.audit.verdict import INCOMPLETE, NONE
 from fedrecgel.display.tabular import Entry, Table
 from fedrecgel.report.collect import Collected
 
@@ -63,7 +64,7 @@ def _line(label: str, folder: str, audit: AuditRecord, name: str, one: Finding) 
 
 
 def _outcome(audit: AuditRecord) -> str:
-    """The sentence, the cohort that sums need, and what canaries and noise say."""
+    """The sentence, the cohort that sums need, what canaries and noise say, and why promotion is incomplete."""
     told = [audit.sentence]
     if audit.smallest_cohort is not None:
         told.append(f"Sums are safe from these attacks from {audit.smallest_cohort:,} clients on.")
@@ -72,6 +73,8 @@ def _outcome(audit: AuditRecord) -> str:
             f"Canaries show ε of a round to be at least {audit.epsilon_lower_bound:.2f}; claimed is "
             f"{audit.epsilon_claimed:.2f}. Size of the noise: p = {audit.noise_p:.3g}."
         )
+    if audit.promotion_error is not None:
+        told.append(f"{INCOMPLETE if audit.promotion else NONE} {audit.promotion_error}")
     return " ".join(told)
 
 
