@@ -28,6 +28,8 @@ METRIC = "NDCG@10"
 BALLS = {"client": "shared, a ball per client", "item": "shared, a ball per item"}
 """Folders of `results/sharpness`, by `method.balls`, and the name of the line of rho_co."""
 PRIVATE = "private"
+BREAKDOWN = 10
+"""Points lost by a run that learnt nothing any more: its line leaves the picture, so that others can be read."""
 SIGNS = {1: " ▲", -1: " ▼", 0: ""}
 Lines = dict[str, list[Point]]
 
@@ -97,7 +99,8 @@ def _panel(axes: Axes, lines: Lines, popularity: float) -> None:
         ]
         places = [values.index(point.value) + 0.12 * (number - 1) for point in lines[name]]
         axes.errorbar(places, middles, ends, fmt="o-", color=colour(number), markersize=3.5, elinewidth=1, label=name)
-    low, high = shown_range([entry for entries in drawn.values() for entry in entries], popularity)
+    near = [entry for entries in drawn.values() for entry in entries if entry.difference > -BREAKDOWN]
+    low, high = shown_range(near, popularity)
     ticks = [f"{value:g}" for value in values]
     axes.set(xticks=range(len(values)), xticklabels=ticks, xlabel="radius", ylim=(low, high))
 
