@@ -9,7 +9,7 @@ import fedrecgel as fr
 data = fr.load("demo")
 split = data.split(seed=0)  # one item of each user is held out, with 99 others to rank it among
 
-result = fr.train("fedrecgel", split, rounds=30, fraction=0.5, server_lr=0.02, user_lr=0.02, rho_co=0.02, rho_ur=0.02)
+result = fr.train("fedrecgel", split, rounds=50)
 for name, metrics in (("popularity", result.reference["popularity"]), ("fedrecgel", result.metrics)):
     print(f"{name:<12}" + "  ".join(f"{metric} {100 * value:5.2f}" for metric, value in metrics.items()))
 
