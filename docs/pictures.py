@@ -20,6 +20,7 @@ from fedrecgel.methods.messages import Need, Problem
 ASSETS = Path(__file__).parent / "assets"
 STAYS, LEAVES, SERVER = "#1b5e57", "#8a3b12", "#23407a"
 FONT = "font-family='system-ui, Segoe UI, Helvetica, Arial, sans-serif'"
+HEADING = "#4a4a4a"
 NETWORK = re.compile(r"(?:w|b)\d?(?:_\w+)?$|out_\w+$")
 MEANINGS = {
     "network": "the score network",
@@ -67,6 +68,15 @@ MEANINGS = {
     "round": "",
 }
 """Plain words for names of tensors; others are shown as they are."""
+CHANNEL_ROWS = {
+    "plain": ("the upload", ("every upload", "and in it your history"), ("the model",)),
+    "secagg": ("a masked upload", ("the sum of the cohort", "and who takes part"), ("the model",)),
+    "bfv": ("a ciphertext", ("nothing it can read", "but who takes part"), ("the model", "on devices alone")),
+    "dp": ("a clipped upload", ("every upload", "it is trusted to add noise"), ("a noisy model",)),
+    "secagg+dp": ("masked and noisy", ("a noisy sum", "and who takes part"), ("a noisy model",)),
+    "local-dp": ("a noisy upload", ("a noisy upload", "and who takes part"), ("a noisy model",)),
+}
+"""By channel: what is on the way, what the server sees, what everybody gets."""
 NEEDS = {
     Need.LINEAR: ("needs the sum of all uploads,", "which may stay encrypted"),
     Need.SUM: ("needs the sum of all uploads",),
@@ -154,7 +164,41 @@ def overview_picture() -> str:
     )
 
 
+def channels_picture() -> str:
+    """Who sees what, channel by channel."""
+    places = ((234, 220), (488, 260), (782, 178))
+    content = []
+    for (x, width), title in zip(places, ("on the way", "the server sees", "everybody gets"), strict=True):
+        content.append(box(x, 24, width, HEADING, title, ()))
+    for number, (channel, (way, server, everybody)) in enumerate(CHANNEL_ROWS.items()):
+        y = 84 + 76 * number
+        reads = LEAVES if server[0] == "every upload" else SERVER
+        content += [
+            arrow(202, y + 33, 232, LEAVES),
+            box(234, y, 220, LEAVES, channel, (way,)),
+            arrow(456, y + 33, 486, LEAVES),
+            box(488, y, 260, reads, server[0], server[1:]),
+            arrow(750, y + 33, 780, SERVER),
+            box(782, y, 178, SERVER, everybody[0], everybody[1:], 66),
+        ]
+    height = 84 + 76 * len(CHANNEL_ROWS) + 14
+    content.append(
+        box(
+            16,
+            24,
+            184,
+            STAYS,
+            "your device",
+            ["history", "own vector", "recommendations", "", "never leave it"],
+            height - 48,
+        )
+    )
+    head = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 976 {height}' width='976' height='{height}' "
+    return f"{head}role='img' {FONT}><title>Who sees what, by channel</title>{''.join(content)}</svg>\n"
+
+
 def pictures() -> dict[Path, str]:
     """Every picture of the documentation by its file."""
     drawn = {ASSETS / "methods" / f"{name}.svg": method_picture(name, kind) for name, kind in METHODS.items()}
-    return {ASSETS / "what-leaves.svg": overview_picture(), **drawn}
+    overviews = {ASSETS / "what-leaves.svg": overview_picture(), ASSETS / "who-sees-what.svg": channels_picture()}
+    return overviews | drawn
