@@ -31,6 +31,14 @@ def test_the_report_of_packed_results_is_that_of_the_folder(results: Path, tmp_p
     assert _written(tmp_path / "a") == _written(tmp_path / "b")
 
 
+def test_one_packed_file_is_enough(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pack(results, tmp_path / "all.tar.xz")
+    assert main(["report", str(tmp_path / "all.tar.xz"), "--no-figures"]) == 0
+    assert '<section id="main-table"' in (tmp_path / "report.html").read_text()
+    assert main(["report", str(tmp_path / "none.tar.xz")]) == RunFolderError.exit_code
+    assert "or packed ones (*.tar.xz). There is none" in capsys.readouterr().err
+
+
 def test_what_is_unpacked_is_what_was_there_without_models(results: Path, tmp_path: Path) -> None:
     pack(results, tmp_path / "all.tar.xz")
     unpack([tmp_path / "all.tar.xz"], tmp_path / "folder")

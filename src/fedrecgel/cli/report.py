@@ -33,7 +33,8 @@ def add_parser(subparsers: Subparsers) -> None:
     parser.add_argument(
         "folder",
         metavar="DIR",
-        help="experiments' folder, a folder of run folders, a run folder, or one with packed results (*.tar.xz)",
+        help="experiments' folder, a folder of run folders, a run folder, a file of packed results (*.tar.xz) or a "
+        "folder of them",
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="the page (default DIR/report.html); tables and figures go beside it"
@@ -65,7 +66,7 @@ def run_report(args: Namespace) -> int:
         return 0
     if args.latex or args.figure:
         return run_paper(args)
-    page = Path(args.output) if args.output else root / "report.html"
+    page = Path(args.output) if args.output else (root if root.is_dir() else root.parent) / "report.html"
     writable(page.parent, "-o")
     if page.is_dir():
         raise ConfigError(f"-o should be a file. Found the folder '{page}'.")

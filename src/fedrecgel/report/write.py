@@ -22,7 +22,7 @@ from fedrecgel.report.pages import result_pages
 from fedrecgel.report.people import people_tables
 from fedrecgel.runs.config import lookup
 from fedrecgel.storage import write_text
-from fedrecgel.studies.archive import archives, unpack
+from fedrecgel.studies.archive import SUFFIX, archives, unpack
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,14 @@ def write_report(root: Path, page: Path, command: str, *, figures: bool = True) 
 
 @contextmanager
 def opened(root: Path) -> Iterator[Collected]:
-    """The results in a folder, or in the packed files there.
+    """The results in a folder, in the packed files there, or in one packed file.
 
     Raises:
-        RunFolderError: there is no folder, or no finished run in it.
+        RunFolderError: there are no results, or no finished run among them.
     """
-    if not root.is_dir():
-        raise RunFolderError(f"'{root}' should be a folder with results. There is none.")
     packed = archives(root)
+    if not packed and not root.is_dir():
+        raise RunFolderError(f"'{root}' should be a folder with results, or packed ones (*{SUFFIX}). There is none.")
     if not packed:
         yield collect(root)
         return

@@ -75,8 +75,8 @@ def _is_result(path: PurePath) -> bool:
 
 
 def archives(root: Path) -> list[Path]:
-    """Packed results in a folder."""
-    return sorted(root.glob(f"*{SUFFIX}"))
+    """Packed results in a folder, or the one that this file is."""
+    return [root] if root.is_file() and root.name.endswith(SUFFIX) else sorted(root.glob(f"*{SUFFIX}"))
 
 
 def unpack(packed: list[Path], folder: Path) -> None:
